@@ -1,0 +1,10 @@
+from .context import RunContext as RunContext
+from .effects import Effect as Effect
+from .effects import Event as Event
+from .effects import subscribe as subscribe
+from .errors import LagentError as LagentError
+from .limits import RunLimits as RunLimits
+from .limits import RunUsage as RunUsage
+from .schema import AgentMessage as AgentMessage
+from .version import __version__ as __version__
+from .version import version_info as version_info

@@ -1,0 +1,13 @@
+from .base import Agent as Agent
+from .base import AsyncAgent as AsyncAgent
+from .base import AsyncStreamingAgent as AsyncStreamingAgent
+from .base import StreamingAgent as StreamingAgent
+from .coder import AsyncCoder as AsyncCoder
+from .coder import Coder as Coder
+from .containers import AgentDict as AgentDict
+from .containers import AgentList as AgentList
+from .containers import AsyncSequential as AsyncSequential
+from .containers import AsyncStreamingSequential as AsyncStreamingSequential
+from .containers import Sequential as Sequential
+from .containers import StreamingSequential as StreamingSequential
+from .layer import Layer as Layer

@@ -1,0 +1,119 @@
+"""Who is asking: the run that the current code belongs to.
+
+A context is opened by the outermost agent call and travels in a context variable, through
+threads that the portal starts as well. Nothing of it is ever a tool's parameter or part of a
+provider's request.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from lagent.errors import LimitExceeded, RunCancelled
+from lagent.limits import RunLimits, RunUsage
+
+DEFAULT_SESSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run of an outermost agent.
+
+    Attributes:
+        session_id: whose memory, sandbox and trace the run works with.
+        run_id: unique name of the run.
+        limits: what the run may use.
+        usage: what it has used.
+        started: `time.monotonic()` when the run began.
+        cancel: set it, from any thread, to end the run before its next effect.
+    """
+
+    session_id: Hashable = DEFAULT_SESSION
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    limits: RunLimits = field(default_factory=RunLimits)
+    usage: RunUsage = field(default_factory=RunUsage)
+    started: float = field(default_factory=time.monotonic)
+    cancel: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the run must end, on `time.monotonic()`; None without a limit of time."""
+        return None if self.limits.seconds is None else self.started + self.limits.seconds
+
+    def check(self) -> None:
+        """Refuse to go on when the run was cancelled or its time is over.
+
+        Raises:
+            RunCancelled: `cancel` is set.
+            LimitExceeded: the deadline has passed.
+        """
+        if self.cancel.is_set():
+            raise RunCancelled(
+                'The run was cancelled. Memory holds everything up to this point; '
+                'call the agent again to go on.'
+            )
+        used = time.monotonic() - self.started
+        if self.limits.seconds is not None and used >= self.limits.seconds:
+            raise LimitExceeded('seconds', self.limits.seconds, used)
+
+
+_context: ContextVar[RunContext | None] = ContextVar('lagent_run', default=None)
+
+
+def current_context() -> RunContext | None:
+    """The run that the calling code belongs to.
+
+    Returns:
+        The context, or None outside of any run.
+    """
+    return _context.get()
+
+
+def resolve_session(session_id: Hashable | None) -> Hashable:
+    """The session that a call without an explicit one belongs to.
+
+    Args:
+        session_id: what the caller gave; None for nothing.
+
+    Returns:
+        The given one, else that of the current run, else session 0.
+    """
+    if session_id is not None:
+        return session_id
+    context = _context.get()
+    return DEFAULT_SESSION if context is None else context.session_id
+
+
+@contextmanager
+def run_context(
+    session_id: Hashable | None = None, limits: RunLimits | None = None
+) -> Iterator[RunContext]:
+    """Join the current run, or open one when there is none.
+
+    Args:
+        session_id: the session that a new run is opened for. Inside a run it names another
+            session of the same run: limits, usage and cancellation are shared.
+        limits: limits of a new run. Inside a run they are ignored: the outermost call decides.
+
+    Yields:
+        The run's context.
+    """
+    outer = _context.get()
+    session = resolve_session(session_id)
+    if outer is None:
+        context = RunContext(session, limits=limits or RunLimits())
+    elif outer.session_id == session:
+        context = outer
+    else:
+        context = RunContext(
+            session, outer.run_id, outer.limits, outer.usage, outer.started, outer.cancel
+        )
+    token = _context.set(context)
+    try:
+        yield context
+    finally:
+        _context.reset(token)

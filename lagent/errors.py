@@ -1,0 +1,106 @@
+"""Every error that lagent raises on its own account.
+
+::
+
+    LagentError
+    ├── LimitExceeded        a run reached one of its `RunLimits`
+    ├── RunCancelled         the run's cancel flag was set
+    ├── ParseFailed          a model's replies could not be parsed, several times in a row
+    ├── ModelError           a model call failed (its subclasses live in `lagent.llms.errors`)
+    ├── ConfigError          a configuration dict names something that cannot be built
+    └── ExtraMissing         an optional library is not installed (also an `ImportError`)
+
+A tool that fails, or code that raises in a sandbox, is a result and not one of these. Each
+message says what happened, what was kept and what to do next.
+"""
+
+from typing import Any, ClassVar
+
+
+class LagentError(Exception):
+    """Base class of lagent's errors.
+
+    Attributes:
+        code: stable identifier of the kind of error, for logs and programs.
+        retryable: whether the same call may succeed when it is made again.
+    """
+
+    code: ClassVar[str] = 'lagent_error'
+    retryable: bool = False
+
+
+class LimitExceeded(LagentError):
+    """A run reached a limit and was stopped before the effect that would have passed it.
+
+    Attributes:
+        limit: name of the field of `RunLimits`.
+        allowed: what the limit allows.
+        used: what the run has used.
+    """
+
+    code = 'limit_exceeded'
+
+    def __init__(self, limit: str, allowed: float, used: float) -> None:
+        super().__init__(
+            f'The run reached its limit {limit}={allowed:g} (used: {used:g}). '
+            'Memory holds everything up to this point; raise the limit to go on.'
+        )
+        self.limit, self.allowed, self.used = limit, allowed, used
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.limit, self.allowed, self.used)
+
+
+class RunCancelled(LagentError):
+    """The run was cancelled between two effects."""
+
+    code = 'run_cancelled'
+
+
+class ParseFailed(LagentError):
+    """A model's replies could not be parsed several times in a row.
+
+    Attributes:
+        attempts: number of replies in a row that failed.
+        reply: the last reply, unchanged.
+    """
+
+    code = 'parse_failed'
+
+    def __init__(self, attempts: int, reason: str, reply: str) -> None:
+        super().__init__(
+            f'{attempts} replies in a row could not be parsed (last reason: {reason}). '
+            'The replies are in memory; check that the prompt shows the format the parser wants.'
+        )
+        self.attempts, self.reason, self.reply = attempts, reason, reply
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.attempts, self.reason, self.reply)
+
+
+class ModelError(LagentError):
+    """A model could not answer."""
+
+    code = 'model_error'
+
+
+class ConfigError(LagentError, ValueError):
+    """A configuration names something that cannot be built."""
+
+    code = 'config_error'
+
+
+class ExtraMissing(LagentError, ImportError):
+    """An optional library is not installed."""
+
+    code = 'extra_missing'
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(
+            f"This needs the optional library '{module}', which is not installed. "
+            f"Install it with: pip install 'lagent-sandbox[{extra}]'"
+        )
+        self.module, self.extra = module, extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.module, self.extra)

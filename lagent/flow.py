@@ -1,0 +1,209 @@
+"""Control flow that is written once and driven four ways.
+
+The body of an agent is a generator, a *flow*. Where it needs something done it yields a `Call`
+and is sent back the result, or has the exception thrown in; where it has something to show
+before it ends it yields an `Emit`. A driver performs the calls: `run` as they are, `arun` awaiting
+those that give an awaitable, `stream` and `astream` handing out what is emitted on the way. A flow
+does not know which one drives it, so a synchronous and an asynchronous agent can't drift apart.
+"""
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar('T')
+
+
+class Call:
+    """A request to call `fn` and to send its (awaited) result into the flow."""
+
+    __slots__ = ('args', 'fn', 'kwargs')
+
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+
+    def __call__(self) -> Any:
+        """Make the call."""
+        return self.fn(*self.args, **self.kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """A value for whoever consumes the flow's stream."""
+
+    item: Any
+
+
+Flow = Generator[Call | Emit, Any, T]
+
+
+def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Flow[Any]:
+    """The flow of a single function call, to be used with ``yield from``.
+
+    Args:
+        fn: a function; under an asynchronous driver it may give an awaitable.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+
+    Returns:
+        What the function returns. What it raises is raised here.
+    """
+    return (yield Call(fn, args, kwargs))
+
+
+_END: Any = object()
+
+
+def each(items: Any, convert: Callable[[Any], Any]) -> Flow[None]:
+    """The flow that emits every item of an iterable, or of an asynchronous iterable.
+
+    Args:
+        items: what a generator-like function gave. It is closed when its consumer leaves early.
+        convert: makes of an item what is emitted.
+    """
+    waits = hasattr(items, '__aiter__')
+    iterator = aiter(items) if waits else iter(items)
+    advance: Callable[..., Any] = anext if waits else next
+    close = getattr(iterator, 'aclose' if waits else 'close', None)
+    try:
+        while (item := (yield from call(advance, iterator, _END))) is not _END:
+            yield Emit(convert(item))
+    finally:
+        if close is not None:
+            yield from call(close)
+
+
+class _Stepper:
+    """Advances a flow from one request to the next."""
+
+    def __init__(self, flow: Flow[Any]) -> None:
+        self.flow = flow
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def __call__(self) -> Call | Emit:
+        error, value, self.error, self.value = self.error, self.value, None, None
+        return self.flow.send(value) if error is None else self.flow.throw(error)
+
+
+def run(flow: Flow[T]) -> T:
+    """Drive a flow to its end, synchronously; what it emits is dropped.
+
+    Args:
+        flow: the flow.
+
+    Returns:
+        The flow's return value.
+    """
+    step = _Stepper(flow)
+    while True:
+        try:
+            request = step()
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        if isinstance(request, Emit):
+            continue
+        try:
+            step.value = request()
+        except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
+            step.error = error
+
+
+async def arun(flow: Flow[T]) -> T:
+    """Drive a flow to its end, awaiting the calls that give an awaitable.
+
+    Args:
+        flow: the flow.
+
+    Returns:
+        The flow's return value.
+    """
+    step = _Stepper(flow)
+    while True:
+        try:
+            request = step()
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        if isinstance(request, Emit):
+            continue
+        try:
+            value = request()
+            step.value = await value if inspect.isawaitable(value) else value
+        except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
+            step.error = error
+
+
+def stream(flow: Flow[Any]) -> Generator[Any, None, None]:
+    """Drive a flow and hand out what it emits.
+
+    The flow runs in a copy of the caller's context, so that the context variables it sets between
+    two items are not seen by the consumer. A consumer that leaves early ends the flow.
+
+    Args:
+        flow: the flow.
+
+    Yields:
+        The emitted items, in order.
+    """
+    context = contextvars.copy_context()
+    step = _Stepper(flow)
+    left = False
+    while True:
+        try:
+            request = context.run(step)
+        except StopIteration:
+            return
+        if isinstance(request, Emit):
+            if not left:
+                try:
+                    yield request.item
+                except GeneratorExit as exit_:
+                    step.error, left = exit_, True
+            continue
+        try:
+            step.value = context.run(request)
+        except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
+            step.error = error
+
+
+async def astream(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
+    """Drive a flow like `stream`, awaiting the calls that give an awaitable.
+
+    Args:
+        flow: the flow.
+
+    Yields:
+        The emitted items, in order.
+    """
+    context = contextvars.copy_context()
+    step = _Stepper(flow)
+    left = False
+    while True:
+        try:
+            request = context.run(step)
+        except StopIteration:
+            return
+        if isinstance(request, Emit):
+            if not left:
+                try:
+                    yield request.item
+                except GeneratorExit as exit_:
+                    step.error, left = exit_, True
+            continue
+        try:
+            value = context.run(request)
+            if inspect.isawaitable(value):
+                # Each awaited call is a task, the one way to await inside a given context.
+                value = await asyncio.get_running_loop().create_task(_await(value), context=context)
+            step.value = value
+        except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
+            step.error = error
+
+
+async def _await(value: Any) -> Any:
+    return await value

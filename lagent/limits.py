@@ -1,0 +1,107 @@
+"""What a run may use, and what it has used."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lagent.errors import LimitExceeded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLimits:
+    """Upper bounds of one run; `None` means no bound.
+
+    Attributes:
+        model_calls: calls of a model.
+        tool_calls: calls of tools and executions of code, together.
+        tokens: prompt and completion tokens, together, as far as the models report them.
+        seconds: wall time, from the start of the outermost agent's call.
+        parse_failures: replies in a row that no parser could read.
+        repeated_calls: identical tool calls or code cells in a row.
+    """
+
+    model_calls: int | None = None
+    tool_calls: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    parse_failures: int | None = 5
+    repeated_calls: int | None = 5
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and value <= 0:
+                raise ValueError(f'RunLimits.{field.name} must be positive, got {value!r}')
+
+
+@dataclass(slots=True)
+class RunUsage:
+    """What a run has used so far.
+
+    Attributes:
+        model_calls: calls of a model.
+        tool_calls: calls of tools and executions of code.
+        prompt_tokens: tokens sent, as far as the models report them.
+        completion_tokens: tokens received, as far as the models report them.
+        parse_failures: replies in a row that could not be parsed.
+        repeated_calls: how often the last tool call was made in a row.
+    """
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    parse_failures: int = 0
+    repeated_calls: int = 0
+    _last_call: Hashable = None
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens, together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def count_model_call(self, limits: RunLimits) -> None:
+        """Charge a model call that is about to be made.
+
+        Args:
+            limits: the run's limits.
+
+        Raises:
+            LimitExceeded: the call would pass a limit; it is not charged.
+        """
+        _check('model_calls', limits.model_calls, self.model_calls + 1)
+        if limits.tokens is not None and self.tokens >= limits.tokens:
+            raise LimitExceeded('tokens', limits.tokens, self.tokens)
+        self.model_calls += 1
+
+    def count_tool_call(self, limits: RunLimits, fingerprint: Hashable) -> None:
+        """Charge a tool call or a code execution that is about to be made.
+
+        Args:
+            limits: the run's limits.
+            fingerprint: equal for calls that ask for the same thing.
+
+        Raises:
+            LimitExceeded: the call would pass a limit; it is not charged.
+        """
+        _check('tool_calls', limits.tool_calls, self.tool_calls + 1)
+        repeated = self.repeated_calls + 1 if fingerprint == self._last_call else 1
+        _check('repeated_calls', limits.repeated_calls, repeated)
+        self.tool_calls += 1
+        self.repeated_calls, self._last_call = repeated, fingerprint
+
+    def count_reply(self, reply: Any) -> None:
+        """Add the tokens that a model's reply reports.
+
+        Args:
+            reply: the reply; only one with a `usage` says anything.
+        """
+        for one in reply if isinstance(reply, list) else [reply]:
+            usage = getattr(one, 'usage', None)
+            self.prompt_tokens += getattr(usage, 'prompt_tokens', None) or 0
+            self.completion_tokens += getattr(usage, 'completion_tokens', None) or 0
+
+
+def _check(name: str, allowed: float | None, wanted: float) -> None:
+    if allowed is not None and wanted > allowed:
+        raise LimitExceeded(name, allowed, wanted - 1)

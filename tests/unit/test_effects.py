@@ -1,0 +1,165 @@
+"""The seam: events, limits, and what counts as one effect."""
+
+import asyncio
+
+import pytest
+
+from lagent.context import RunContext, current_context, resolve_session, run_context
+from lagent.effects import Effect, emit, listening, perform, subscribe
+from lagent.errors import LimitExceeded, RunCancelled
+from lagent.flow import arun, run
+from lagent.limits import RunLimits, RunUsage
+
+MODEL = Effect('model', 'm', ['hello'])
+TOOL = Effect('tool', 't', {'a': 1})
+
+
+class Reply(str):
+    __slots__ = ('usage',)
+
+    def __new__(cls, text, prompt, completion):
+        self = super().__new__(cls, text)
+        self.usage = RunUsage(prompt_tokens=prompt, completion_tokens=completion)
+        return self
+
+
+def shape(events):
+    return [(event.type, event.effect.kind, event.data) for event in events]
+
+
+def test_subscribers_see_begin_deltas_and_end():
+    events = []
+
+    def answer():
+        assert listening()
+        emit('he')
+        emit('llo')
+        return 'hello'
+
+    with subscribe(events.append):
+        assert run(perform(MODEL, answer)) == 'hello'
+    assert shape(events) == [
+        ('begin', 'model', None),
+        ('delta', 'model', 'he'),
+        ('delta', 'model', 'llo'),
+        ('end', 'model', 'hello'),
+    ]
+    assert all(event.elapsed >= 0 and event.run is events[0].run for event in events)
+    assert not listening()
+
+
+def test_a_failing_effect_says_so_and_raises():
+    events = []
+    with subscribe(events.append), pytest.raises(ZeroDivisionError):
+        run(perform(TOOL, lambda: 1 / 0))
+    assert [event.type for event in events] == ['begin', 'error']
+    assert isinstance(events[-1].data, ZeroDivisionError)
+
+
+def test_nobody_listens_by_default():
+    seen = []
+    run(perform(MODEL, lambda: seen.append(listening())))
+    assert seen == [False]
+
+
+def test_a_model_call_inside_a_model_call_counts_once():
+    events = []
+    with subscribe(events.append), run_context() as context:
+        run(perform(MODEL, lambda: run(perform(MODEL, lambda: Reply('x', 3, 1)))))
+    assert [event.type for event in events] == ['begin', 'end']
+    assert (context.usage.model_calls, context.usage.tokens) == (1, 4)
+
+
+def test_a_tool_call_inside_a_tool_call_counts_by_itself():
+    with run_context() as context:
+        inner = Effect('tool', 'inner', {})
+        run(perform(TOOL, lambda: run(perform(inner, lambda: None))))
+    assert context.usage.tool_calls == 2
+
+
+async def test_effects_of_concurrent_tasks_do_not_mix():
+    async def ask(text):
+        await asyncio.sleep(0.01)
+        emit(text)
+        return text
+
+    events = []
+    with subscribe(events.append):
+        effects = [Effect('model', name, []) for name in 'abc']
+        flows = [arun(perform(effect, ask, effect.name)) for effect in effects]
+        assert await asyncio.gather(*flows) == ['a', 'b', 'c']
+    deltas = [event for event in events if event.type == 'delta']
+    assert sorted((event.effect.name, event.data) for event in deltas) == [
+        ('a', 'a'),
+        ('b', 'b'),
+        ('c', 'c'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ('limits', 'name'),
+    [
+        (RunLimits(model_calls=2), 'model_calls'),
+        (RunLimits(tokens=8), 'tokens'),
+    ],
+)
+def test_model_calls_stop_at_a_limit(limits, name):
+    made = []
+    with run_context(limits=limits), pytest.raises(LimitExceeded) as caught:
+        for i in range(10):
+            run(perform(MODEL, lambda i=i: made.append(i) or Reply('x', 3, 1)))
+    assert (caught.value.limit, made) == (name, [0, 1])
+
+
+def test_tool_calls_stop_at_a_limit_and_repetition_is_noticed():
+    made = []
+    with run_context(limits=RunLimits(tool_calls=3)), pytest.raises(LimitExceeded, match='tool_calls'):
+        for i in range(10):
+            run(perform(Effect('tool', 't', {'i': i}), made.append, i))
+    assert made == [0, 1, 2]
+    made.clear()
+    with run_context(limits=RunLimits(repeated_calls=2)) as context:
+        for i in (1, 1, 2, 1, 1):
+            run(perform(Effect('kernel', 'k', f'x = {i}'), made.append, i))
+        with pytest.raises(LimitExceeded, match='repeated_calls'):
+            run(perform(Effect('kernel', 'k', 'x = 1'), made.append, 1))
+    assert made == [1, 1, 2, 1, 1]
+    assert context.usage.tool_calls == 5
+
+
+def test_a_cancelled_run_makes_no_further_effect():
+    with run_context() as context:
+        run(perform(TOOL, lambda: None))
+        context.cancel.set()
+        with pytest.raises(RunCancelled):
+            run(perform(TOOL, pytest.fail))
+
+
+def test_a_run_whose_time_is_over_makes_no_further_effect():
+    with run_context(limits=RunLimits(seconds=1e-6)), pytest.raises(LimitExceeded, match='seconds'):
+        run(perform(TOOL, pytest.fail))
+
+
+def test_contexts_nest():
+    assert current_context() is None
+    assert resolve_session(None) == 0
+    with run_context('a', RunLimits(model_calls=1)) as outer:
+        assert current_context() is outer
+        assert resolve_session(None) == 'a'
+        with run_context() as same:
+            assert same is outer
+        with run_context('b', RunLimits(model_calls=99)) as inner:
+            assert (inner.session_id, inner.run_id) == ('b', outer.run_id)
+            assert inner.limits is outer.limits
+            assert inner.usage is outer.usage
+    assert current_context() is None
+
+
+def test_runs_have_names_of_their_own():
+    assert RunContext().run_id != RunContext().run_id
+
+
+@pytest.mark.parametrize('field', ['model_calls', 'tool_calls', 'tokens', 'seconds'])
+def test_limits_must_be_positive(field):
+    with pytest.raises(ValueError, match=field):
+        RunLimits(**{field: 0})

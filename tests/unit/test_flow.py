@@ -1,0 +1,148 @@
+"""The four drivers give one flow the same life."""
+
+import asyncio
+import contextvars
+
+import pytest
+
+from lagent.flow import Emit, arun, astream, call, each, run, stream
+
+variable = contextvars.ContextVar('variable', default='outside')
+
+
+def double(x):
+    return 2 * x
+
+
+async def double_later(x):
+    await asyncio.sleep(0)
+    return 2 * x
+
+
+def adding(fn):
+    first = yield from call(fn, 1)
+    yield Emit(first)
+    second = yield from call(fn, first)
+    yield Emit(second)
+    return first + second
+
+
+def test_a_flow_returns_under_both_plain_drivers():
+    assert run(adding(double)) == 6
+    assert asyncio.run(arun(adding(double))) == 6
+    assert asyncio.run(arun(adding(double_later))) == 6
+
+
+async def collected(items):
+    return [item async for item in items]
+
+
+def test_a_flow_emits_under_both_streaming_drivers():
+    assert list(stream(adding(double))) == [2, 4]
+    assert asyncio.run(collected(astream(adding(double_later)))) == [2, 4]
+
+
+def failing(log):
+    try:
+        yield from call(double, None)
+    except TypeError as error:
+        log.append(type(error))
+        raise
+
+
+@pytest.mark.parametrize('drive', [run, lambda flow: asyncio.run(arun(flow))])
+def test_an_exception_reaches_the_flow_and_then_the_caller(drive):
+    log = []
+    with pytest.raises(TypeError):
+        drive(failing(log))
+    assert log == [TypeError]
+
+
+def stop_iteration():
+    raise StopIteration('from user code')
+
+
+def test_a_stray_stop_iteration_does_not_end_a_flow_quietly():
+    with pytest.raises(RuntimeError, match='StopIteration'):
+        run(call(stop_iteration))
+
+
+def numbers(log):
+    try:
+        yield from [1, 2, 3]
+    finally:
+        log.append('closed')
+
+
+async def numbers_later(log):
+    try:
+        for number in (1, 2, 3):
+            await asyncio.sleep(0)
+            yield number
+    finally:
+        await asyncio.sleep(0)
+        log.append('closed')
+
+
+def test_each_converts_items_and_closes_its_source():
+    log = []
+    assert list(stream(each(numbers(log), double))) == [2, 4, 6]
+    assert asyncio.run(collected(astream(each(numbers_later(log), double)))) == [2, 4, 6]
+    assert log == ['closed', 'closed']
+
+
+def test_a_consumer_that_leaves_early_closes_the_source():
+    log = []
+    items = stream(each(numbers(log), double))
+    assert next(items) == 2
+    items.close()
+    assert log == ['closed']
+
+
+async def test_an_async_consumer_that_leaves_early_closes_the_source():
+    log = []
+    items = astream(each(numbers_later(log), double))
+    assert await anext(items) == 2
+    await items.aclose()
+    assert log == ['closed']
+
+
+def setting():
+    variable.set('inside')
+    yield Emit((yield from call(variable.get)))
+    yield Emit((yield from call(variable.get)))
+
+
+def test_what_a_stream_sets_is_not_seen_by_its_consumer():
+    seen = [(item, variable.get()) for item in stream(setting())]
+    assert seen == [('inside', 'outside')] * 2
+
+
+async def test_what_an_async_stream_sets_is_not_seen_by_its_consumer():
+    async def get():
+        return variable.get()
+
+    def later():
+        variable.set('inside')
+        yield Emit((yield from call(get)))
+
+    assert [(item, variable.get()) async for item in astream(later())] == [('inside', 'outside')]
+
+
+async def test_cancelling_reaches_the_awaited_call():
+    log = []
+
+    async def wait():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            log.append('cancelled')
+            raise
+
+    for drive in (arun(call(wait)), collected(astream(call(wait)))):
+        task = asyncio.ensure_future(drive)
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert log == ['cancelled', 'cancelled']
