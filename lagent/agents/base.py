@@ -5,9 +5,10 @@ in one flow, `_turn`; the four classes differ only in the driver that runs it.
 """
 
 import copy
-from collections.abc import AsyncGenerator, Generator, Hashable
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from typing import Any
 
+from lagent.actions.hooked import settle
 from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.layer import Layer
 from lagent.context import resolve_session, run_context
@@ -50,6 +51,7 @@ class Agent(Layer):
         hooks: list[Hook | dict[str, Any]] | Hook | dict[str, Any] | None = None,
         limits: RunLimits | None = None,
     ) -> None:
+        super().__init__(hooks)
         self.name = name or type(self).__name__
         self.llm = create_object(llm)
         self.template = template
@@ -58,7 +60,6 @@ class Agent(Layer):
         self.aggregator = create_object(aggregator)
         self.description = description
         self.limits = limits
-        self._register_hooks(hooks)
 
     def __call__(
         self, *message: str | AgentMessage, session_id: Hashable | None = None, **kwargs: Any
@@ -110,7 +111,7 @@ class Agent(Layer):
             session_id = context.session_id
             inputs = [_as_message(message) for message in messages]
             for hook in tuple(self._hooks.values()):
-                replaced = yield from call(hook.before_agent, self, inputs, session_id)
+                replaced = yield from self._hook(hook.before_agent, inputs, session_id)
                 if replaced:
                     inputs = [replaced] if isinstance(replaced, AgentMessage) else list(replaced)
             self.update_memory(inputs, session_id)
@@ -118,8 +119,11 @@ class Agent(Layer):
             self.update_memory(answer, session_id)
             answer = copy.deepcopy(answer)
             for hook in tuple(self._hooks.values()):
-                answer = (yield from call(hook.after_agent, self, answer, session_id)) or answer
+                answer = (yield from self._hook(hook.after_agent, answer, session_id)) or answer
             return answer
+
+    def _hook(self, method: Callable[..., Any], *args: Any) -> Flow[Any]:
+        return call(settle, method, self, *args)
 
     def _answer(
         self, inputs: list[AgentMessage], session_id: Hashable, kwargs: dict[str, Any]
@@ -168,6 +172,9 @@ class AsyncAgent(Agent):
     async def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """See `Agent.forward`."""
         return await arun(self._ask(message, session_id, kwargs))
+
+    def _hook(self, method: Callable[..., Any], *args: Any) -> Flow[Any]:
+        return call(method, self, *args)
 
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
         return self.llm.chat(prompt, session_id, **kwargs)
@@ -279,6 +286,8 @@ class AsyncStreamingAgent(StreamingAgent):
     ) -> AsyncGenerator[Any, None]:
         """See `StreamingAgent.forward`."""
         return astream(self._ask_streaming(message, session_id, kwargs))
+
+    _hook = AsyncAgent._hook
 
 
 def model_name(llm: Any) -> str:

@@ -56,15 +56,15 @@ class _Writer(Agent):
             # not come back to it as history.
             reply.content = str(reply.content).removesuffix(dropped)
             reply.extra_info = {'dropped': dropped}
-        if parsed['action'] and not str(reply.content).strip():
+        if isinstance(parsed, dict) and parsed['action'] and not str(reply.content).strip():
             # A native tool call has no text; without this the model would not see its own code.
             reply.content = self.output_format.format_response(parsed)
         return reply
 
 
 class _AsyncWriter(_Writer, AsyncAgent):
-    __call__ = AsyncAgent.__call__  # type: ignore[assignment]
-    forward = AsyncAgent.forward  # type: ignore[assignment]
+    __call__ = AsyncAgent.__call__
+    forward = AsyncAgent.forward
 
 
 class Coder(Agent):
@@ -180,7 +180,7 @@ class AsyncCoder(Coder, AsyncAgent):
 
     _writer = _AsyncWriter
     _interpreter = 'lagent.actions.AsyncInterpreter'
-    __call__ = AsyncAgent.__call__  # type: ignore[assignment]
+    __call__ = AsyncAgent.__call__
 
     async def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """See `Coder.forward`."""

@@ -112,7 +112,7 @@ class Sequential(Agent):
 class AsyncSequential(Sequential, AsyncAgent):
     """A `Sequential` whose `__call__` and `forward` are coroutines."""
 
-    __call__ = AsyncAgent.__call__  # type: ignore[assignment]
+    __call__ = AsyncAgent.__call__
 
     async def forward(
         self,
@@ -128,10 +128,10 @@ class AsyncSequential(Sequential, AsyncAgent):
 class StreamingSequential(Sequential, StreamingAgent):
     """A `Sequential` of streaming agents that hands out every message of every link."""
 
-    __call__ = StreamingAgent.__call__  # type: ignore[assignment]
+    __call__ = StreamingAgent.__call__
     _answer = StreamingAgent._answer
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         *message: AgentMessage,
         session_id: Hashable = 0,
@@ -227,7 +227,7 @@ class AgentList(_Container, UserList[Agent]):
         """See `list.extend`."""
         self.data.extend(_all_agents(other))
 
-    def __iadd__(self, other: Iterable[Agent]) -> Self:  # type: ignore[misc]
+    def __iadd__(self, other: Iterable[Agent]) -> Self:
         self.extend(other)
         return self
 
@@ -249,7 +249,7 @@ class AgentDict(_Container, UserDict[str, Agent]):
     def __setitem__(self, key: str, item: Agent) -> None:
         self.update({key: item})
 
-    def update(self, *agents: Any, **named: Agent) -> None:  # type: ignore[override]
+    def update(self, *agents: Any, **named: Agent) -> None:
         """See `dict.update`."""
         changes = dict(*agents, **named)
         for key in changes:
@@ -258,7 +258,7 @@ class AgentDict(_Container, UserDict[str, Agent]):
         _all_agents(changes.values())
         self.data.update(changes)
 
-    def __ior__(self, other: Any) -> Self:  # type: ignore[misc]
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]
         self.update(other)
         return self
 
@@ -274,9 +274,9 @@ def _all_agents(agents: Iterable[Any]) -> list[Agent]:
 def _pairs(agents: tuple[Any, ...]) -> Iterable[tuple[Any, Any]]:
     """Name and agent of each link, from the ways in which a chain may be written."""
     if len(agents) == 1 and not isinstance(agents[0], Agent) and isinstance(agents[0], Iterable):
-        agents = agents[0] if isinstance(agents[0], Mapping) else tuple(agents[0])
-    if isinstance(agents, Mapping):
-        return agents.items()
+        if isinstance(agents[0], Mapping):
+            return agents[0].items()
+        agents = tuple(agents[0])
     if all(isinstance(agent, tuple) and len(agent) == 2 for agent in agents):
         return agents
     return enumerate(agents)

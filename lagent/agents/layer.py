@@ -4,12 +4,11 @@ import warnings
 from collections.abc import Hashable, Iterator
 from typing import Any, Self
 
-from lagent.hooks import Hook, RemovableHandle
+from lagent.hooks import Hookable
 from lagent.memory import Memory, MemoryManager
-from lagent.utils import create_object
 
 
-class Layer:
+class Layer(Hookable):
     """An object whose layers among its attributes are its children.
 
     Assigning a layer to an attribute registers it, assigning something else or deleting the
@@ -24,15 +23,13 @@ class Layer:
     name: str | None = None
     memory: MemoryManager | None = None
     _agents: dict[str, 'Layer']
-    _hooks: dict[int, Hook]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Prepare the registers of children and hooks."""
+        """Prepare the register of children."""
         self = super().__new__(cls)
         # Here and not in the constructor, so that a subclass may assign children before it calls
         # the constructor of its base.
         object.__setattr__(self, '_agents', {})
-        object.__setattr__(self, '_hooks', {})
         return self
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -72,23 +69,6 @@ class Layer:
                 yield from walk(f'{path}.{name}' if path else name, child)
 
         return walk('', self)
-
-    def register_hook(self, hook: Hook | dict[str, Any]) -> RemovableHandle:
-        """Add a hook behind those that are there.
-
-        Args:
-            hook: a hook, or the configuration dict of one.
-
-        Returns:
-            A handle whose `remove` takes the hook out again.
-        """
-        handle = RemovableHandle(self._hooks)
-        self._hooks[handle.id] = create_object(hook)
-        return handle
-
-    def _register_hooks(self, hooks: Any) -> None:
-        for hook in [hooks] if isinstance(hooks, dict | Hook) else hooks or ():
-            self.register_hook(hook)
 
     def state_dict(self, session_id: Hashable = 0) -> dict[str, list[dict[str, Any]]]:
         """What the tree remembers of a session.

@@ -1,0 +1,16 @@
+from .action_executor import ActionExecutor as ActionExecutor
+from .action_executor import AsyncActionExecutor as AsyncActionExecutor
+from .base_action import AsyncActionMixin as AsyncActionMixin
+from .base_action import BaseAction as BaseAction
+from .base_action import ToolMeta as ToolMeta
+from .base_action import tool_api as tool_api
+from .builtin_actions import FinishAction as FinishAction
+from .builtin_actions import InvalidAction as InvalidAction
+from .builtin_actions import NoAction as NoAction
+from .interpreter import AsyncInterpreter as AsyncInterpreter
+from .interpreter import Interpreter as Interpreter
+from .interpreter import execution_results as execution_results
+from .parser import BaseParser as BaseParser
+from .parser import JsonParser as JsonParser
+from .parser import ParseError as ParseError
+from .parser import TupleParser as TupleParser

@@ -1,0 +1,402 @@
+"""The layer that runs an agent's code in a sandbox, one sandbox a session."""
+
+import dataclasses
+import threading
+import time
+import weakref
+from collections.abc import Hashable, Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic_core import SchemaSerializer, core_schema
+
+import sandbox
+from lagent.actions.code import requested_code
+from lagent.actions.hooked import AsyncResponder, Responder
+from lagent.context import current_context, resolve_session
+from lagent.effects import Effect, emit, listening, within
+from lagent.flow import Flow, arun, call, each, run
+from lagent.hooks import Hook
+from lagent.schema import AgentMessage
+from sandbox import (
+    ExecutionEvent,
+    ExecutionResult,
+    FileInfo,
+    Outcome,
+    SandboxClosed,
+    SandboxError,
+    SandboxPolicy,
+)
+
+# Other modules of lagent catch `SandboxError` and must not import `sandbox` themselves.
+__all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'execution_results']
+
+_LEAST_SHARE = 200  # characters of a cell's result that are shown, however many cells there are
+_LEAST_TIMEOUT = 0.001  # seconds
+
+Source = str | PathLike[str]
+
+
+class CellResult(ExecutionResult):
+    """An `ExecutionResult` that a message's dump can hold, images included.
+
+    In dumps it is the dict of `to_dict`; `execution_results` makes results of it again.
+    """
+
+    __pydantic_serializer__: ClassVar[SchemaSerializer] = SchemaSerializer(
+        core_schema.any_schema(
+            serialization=core_schema.plain_serializer_function_ser_schema(ExecutionResult.to_dict)
+        )
+    )
+
+
+def execution_results(message: AgentMessage) -> list[ExecutionResult]:
+    """The results that an interpreter's message carries, also after a trip through JSON.
+
+    Args:
+        message: a message of an `Interpreter`.
+
+    Returns:
+        The result of each cell that was run, in order.
+    """
+    carried = message.formatted
+    if not isinstance(carried, list):
+        carried = [] if carried is None else [carried]
+    return [
+        result if isinstance(result, ExecutionResult) else CellResult.from_dict(result)
+        for result in carried
+    ]
+
+
+class Interpreter(Responder):
+    """Runs the code of an agent's message and answers with what came out.
+
+    The message's `formatted` is the dict of a parser, such as `CodeParser`. Its cells run in order
+    in the sandbox of the session, up to the first that fails. The answer's `content` is the text
+    for the model, its `formatted` the cell's `ExecutionResult`, or, where the message had several
+    cells, the list of those that ran. Code that is malformed or was cut off is never run; the
+    answer says why, and its `formatted` is None.
+
+    Code that fails raises nothing. A sandbox that can't be had raises a `SandboxError`.
+
+    Args:
+        policy: what each sandbox may use and do.
+        backend: what isolates it: ``'docker'``, another back end's name, or a back end.
+        manager: the sandboxes to use instead of own ones, under the ids of the sessions (an id
+            that is no text is named by its type and value). It is not closed with the interpreter,
+            and `policy`, `backend`, `image`, `max_sessions` and `unsafe` are its own.
+        timeout: wall clock of one cell, in seconds; the policy's by default.
+        files: path of a file, or several, to put into each new sandbox.
+        name: the sender of the answers.
+        image: the Docker image; the project's own by default.
+        max_sessions: how many sandboxes may exist at once.
+        unsafe: allows a back end that does not isolate.
+        hooks: hooks whose `before_action` and `after_action` are called.
+    """
+
+    _manager_class: ClassVar[str] = 'SandboxManager'
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        backend: Any = 'docker',
+        manager: Any = None,
+        timeout: float | None = None,
+        files: Source | Iterable[Source] = (),
+        name: str = 'interpreter',
+        *,
+        image: str | None = None,
+        max_sessions: int = 32,
+        unsafe: bool = False,
+        hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(hooks)
+        self.name = name
+        self.policy = policy or SandboxPolicy()
+        self.timeout = timeout
+        self.initial_files = _paths(files)
+        self._options = {
+            'policy': self.policy,
+            'backend': backend,
+            'image': image,
+            'max_sessions': max_sessions,
+            'unsafe': unsafe,
+        }
+        self._manager = manager
+        self._owns_manager = manager is None
+        self._closed = False
+        self._lock = threading.Lock()
+        # Into which container, or process, a session's files were put: a new one starts empty.
+        self._prepared: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+
+    def __call__(self, message: AgentMessage, session_id: Hashable | None = None) -> AgentMessage:
+        """Run the code of a message.
+
+        Args:
+            message: the message; it is copied.
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            What came out, from the interpreter.
+
+        Raises:
+            ValueError: the message was not parsed.
+            LimitExceeded: the run reached one of its limits.
+            SandboxError: there is no sandbox to run the code in.
+        """
+        return run(self._respond(message, session_id, self._answer))
+
+    def upload(
+        self, paths: Source | Iterable[Source], session_id: Hashable | None = None
+    ) -> list[FileInfo]:
+        """Copy files into a session's sandbox.
+
+        Args:
+            paths: a file of the host, or several.
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            The files in the sandbox.
+        """
+        return run(self._upload(paths, session_id))
+
+    def files(self, session_id: Hashable | None = None) -> list[FileInfo]:
+        """List the files of a session.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            The files in its sandbox.
+        """
+        return run(self._in_session('files', session_id))
+
+    def download(self, name: str, to: Source, session_id: Hashable | None = None) -> Path:
+        """Copy a file out of a session's sandbox.
+
+        Args:
+            name: the file's path in the sandbox.
+            to: folder of the host to put it into.
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            The path of the copy.
+        """
+        path: Path = run(self._in_session('download', session_id, name, to=to))
+        return path
+
+    def interrupt(self, session_id: Hashable | None = None) -> None:
+        """Interrupt the cell that a session is running, if there is one.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+        """
+        run(self._interrupt(session_id))
+
+    def close_session(self, session_id: Hashable | None = None) -> None:
+        """Remove a session's sandbox with its variables and files, if there is one.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+        """
+        run(self._close_session(session_id))
+
+    def close(self) -> None:
+        """Remove all sandboxes; the interpreter can't be used any more.
+
+        Raises:
+            SandboxError: a sandbox could not be removed; closing again tries it again.
+        """
+        run(self._close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _answer(self, message: AgentMessage) -> Flow[AgentMessage]:
+        request = requested_code(message)
+        if not request.cells:
+            return self._message(request.refusal, None)
+        box = yield from self._box(None)
+        results: list[CellResult] = []
+        for code in request.cells:
+            result = yield from within(Effect('kernel', self.name, code), self._execute(box, code))
+            results.append(_carried(result))
+            if result.outcome is Outcome.SANDBOX_LOST:
+                self._prepared.pop(box, None)
+            if not result.ok:
+                break
+        if len(request.cells) == 1:
+            return self._message(results[0].text, results[0])
+        return self._message(_report(results, len(request.cells)), results)
+
+    def _message(self, content: str, formatted: Any) -> AgentMessage:
+        return AgentMessage(
+            sender=self.name, content=content, formatted=formatted, type='interpreter'
+        )
+
+    def _execute(self, box: Any, code: str) -> Flow[ExecutionResult]:
+        timeout = self._cell_timeout(box)
+        if not listening():
+            done: ExecutionResult = yield from call(box.execute, code, timeout=timeout)
+            return done
+        result: ExecutionResult | None = None
+
+        def note(event: ExecutionEvent) -> None:
+            nonlocal result
+            result = event.result or result
+            if event.output is not None:
+                emit(event.output)
+
+        yield from each(box.stream(code, timeout=timeout), note)
+        assert result is not None, 'the stream of a cell ends with its result'
+        return result
+
+    def _cell_timeout(self, box: Any) -> float | None:
+        context = current_context()
+        deadline = None if context is None else context.deadline
+        if deadline is None:
+            return self.timeout
+        left = max(deadline - time.monotonic(), _LEAST_TIMEOUT)
+        return min(self.timeout or box.policy.timeout, left)
+
+    def _sandboxes(self) -> Any:
+        with self._lock:
+            if self._closed:
+                raise SandboxClosed('The interpreter is closed.', hint='Make a new one.')
+            if self._manager is None:
+                self._manager = getattr(sandbox, self._manager_class)(**self._options)
+            return self._manager
+
+    def _box(self, session: Hashable | None) -> Flow[Any]:
+        box = yield from call(self._sandboxes().session, _sandbox_id(session))
+        if self._needs_files(box):
+            # Noted at once, so that a call at the same time doesn't copy them as well.
+            self._prepared[box] = box.container_id
+            try:
+                for path in self.initial_files:
+                    yield from call(box.upload, path)
+            except BaseException:
+                self._prepared.pop(box, None)
+                raise
+            self._prepared[box] = box.container_id
+        return box
+
+    def _needs_files(self, box: Any) -> bool:
+        if not self.initial_files:
+            return False
+        return box not in self._prepared or self._prepared[box] != box.container_id
+
+    def _in_session(
+        self, method: str, session: Hashable | None, *args: Any, **kwargs: Any
+    ) -> Flow[Any]:
+        box = yield from self._box(session)
+        return (yield from call(getattr(box, method), *args, **kwargs))
+
+    def _upload(
+        self, paths: Source | Iterable[Source], session: Hashable | None
+    ) -> Flow[list[FileInfo]]:
+        box = yield from self._box(session)
+        uploaded: list[FileInfo] = []
+        for path in _paths(paths):
+            uploaded += [(yield from call(box.upload, path))]
+        return uploaded
+
+    def _interrupt(self, session: Hashable | None) -> Flow[None]:
+        id_, manager = _sandbox_id(session), self._manager
+        if manager is not None and id_ in (yield from call(manager.sessions)):
+            box = yield from call(manager.session, id_)
+            yield from call(box.interrupt)
+
+    def _close_session(self, session: Hashable | None) -> Flow[None]:
+        if self._manager is not None:
+            yield from call(self._manager.close_session, _sandbox_id(session))
+
+    def _close(self) -> Flow[None]:
+        self._closed = True
+        if self._owns_manager and self._manager is not None:
+            yield from call(self._manager.close)
+
+
+class AsyncInterpreter(AsyncResponder, Interpreter):
+    """An `Interpreter` whose methods are coroutines."""
+
+    _manager_class = 'AsyncSandboxManager'
+
+    async def __call__(  # type: ignore[override]
+        self, message: AgentMessage, session_id: Hashable | None = None
+    ) -> AgentMessage:
+        """See `Interpreter.__call__`."""
+        return await arun(self._respond(message, session_id, self._answer))
+
+    async def upload(  # type: ignore[override]
+        self, paths: Source | Iterable[Source], session_id: Hashable | None = None
+    ) -> list[FileInfo]:
+        """See `Interpreter.upload`."""
+        return await arun(self._upload(paths, session_id))
+
+    async def files(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> list[FileInfo]:
+        """See `Interpreter.files`."""
+        return await arun(self._in_session('files', session_id))
+
+    async def download(  # type: ignore[override]
+        self, name: str, to: Source, session_id: Hashable | None = None
+    ) -> Path:
+        """See `Interpreter.download`."""
+        return await arun(self._in_session('download', session_id, name, to=to))
+
+    async def interrupt(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> None:
+        """See `Interpreter.interrupt`."""
+        await arun(self._interrupt(session_id))
+
+    async def close_session(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> None:
+        """See `Interpreter.close_session`."""
+        await arun(self._close_session(session_id))
+
+    async def close(self) -> None:  # type: ignore[override]
+        """See `Interpreter.close`."""
+        await arun(self._close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+
+def _paths(paths: Source | Iterable[Source]) -> list[Path]:
+    return [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+
+
+def _sandbox_id(session: Hashable | None) -> str:
+    session_id = resolve_session(session)
+    if isinstance(session_id, str):
+        return session_id
+    # The sessions 1 and '1' have memories of their own, and so they have sandboxes.
+    return f'{type(session_id).__name__}-{session_id!r}'
+
+
+def _carried(result: ExecutionResult) -> CellResult:
+    fields = dataclasses.fields(ExecutionResult)
+    return CellResult(**{field.name: getattr(result, field.name) for field in fields})
+
+
+def _report(results: list[CellResult], cells: int) -> str:
+    parts = []
+    for number, result in enumerate(results, 1):
+        limit = max(result.text_limit // len(results), _LEAST_SHARE)
+        text = dataclasses.replace(result, text_limit=limit).text
+        parts.append(f'[cell {number} of {cells}: {result.outcome}]\n{text}')
+    if (done := len(results)) < cells:
+        rest = f'Cell {cells} was' if done + 1 == cells else f'Cells {done + 1} to {cells} were'
+        parts.append(f'{rest} not run, because cell {done} failed.')
+    return '\n\n'.join(parts)

@@ -1,0 +1,46 @@
+"""The model that a command line or the environment names."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from lagent.errors import ConfigError
+
+OPENAI_DEFAULT = 'gpt-4o'
+ANTHROPIC_DEFAULT = 'claude-sonnet-4-5'
+# Anthropic's endpoint for clients of the OpenAI protocol.
+ANTHROPIC_URL = 'https://api.anthropic.com/v1'
+
+
+def model_from_env(model: str | None = None, base_url: str | None = None) -> Any:
+    """Build the model that is asked for, or the one that the environment has a key for.
+
+    Args:
+        model: name of a served model, or a folder with the weights of a local one.
+        base_url: address of an OpenAI-compatible server.
+
+    Returns:
+        A local `HFTransformerChat` for a folder; else a `GPTAPI` for the given server, for OpenAI
+        (``OPENAI_API_KEY``) or for Anthropic (``ANTHROPIC_API_KEY``), in this order.
+
+    Raises:
+        ConfigError: nothing says which model to use.
+    """
+    if model and Path(model).is_dir():
+        from lagent.llms.huggingface import HFTransformerChat
+
+        return HFTransformerChat(model)
+    from lagent.llms.openai import GPTAPI
+
+    if base_url:
+        if not model:
+            raise ConfigError('A server was given, but no model. Name one with --model or MODEL.')
+        return GPTAPI(model, base_url=base_url)
+    if os.environ.get('OPENAI_API_KEY'):
+        return GPTAPI(model or OPENAI_DEFAULT)
+    if key := os.environ.get('ANTHROPIC_API_KEY'):
+        return GPTAPI(model or ANTHROPIC_DEFAULT, key=key, base_url=ANTHROPIC_URL)
+    raise ConfigError(
+        'No model is named. Set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url of an '
+        'OpenAI-compatible server and --model, or --model FOLDER for local weights.'
+    )
