@@ -113,7 +113,10 @@ def test_model_calls_stop_at_a_limit(limits, name):
 
 def test_tool_calls_stop_at_a_limit_and_repetition_is_noticed():
     made = []
-    with run_context(limits=RunLimits(tool_calls=3)), pytest.raises(LimitExceeded, match='tool_calls'):
+    with (
+        run_context(limits=RunLimits(tool_calls=3)),
+        pytest.raises(LimitExceeded, match='tool_calls'),
+    ):
         for i in range(10):
             run(perform(Effect('tool', 't', {'i': i}), made.append, i))
     assert made == [0, 1, 2]

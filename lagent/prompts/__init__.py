@@ -1,0 +1,5 @@
+"""What models are told and how their replies are read."""
+
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -1,0 +1,14 @@
+from .parsers.code_parser import CodeParser as CodeParser
+from .parsers.custom_parser import CustomFormatParser as CustomFormatParser
+from .parsers.json_parser import JSONParser as JSONParser
+from .parsers.result import ParsedCode as ParsedCode
+from .parsers.result import ParsedReply as ParsedReply
+from .parsers.result import ToolStatusCode as ToolStatusCode
+from .parsers.str_parser import StrParser as StrParser
+from .parsers.streaming import Segment as Segment
+from .parsers.streaming import StreamParser as StreamParser
+from .parsers.tool_parser import InterpreterParser as InterpreterParser
+from .parsers.tool_parser import MixedToolParser as MixedToolParser
+from .parsers.tool_parser import PluginParser as PluginParser
+from .parsers.tool_parser import ToolParser as ToolParser
+from .prompt_template import PromptTemplate as PromptTemplate

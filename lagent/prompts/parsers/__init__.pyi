@@ -1,0 +1,13 @@
+from .code_parser import CodeParser as CodeParser
+from .custom_parser import CustomFormatParser as CustomFormatParser
+from .json_parser import JSONParser as JSONParser
+from .result import ParsedCode as ParsedCode
+from .result import ParsedReply as ParsedReply
+from .result import ToolStatusCode as ToolStatusCode
+from .str_parser import StrParser as StrParser
+from .streaming import Segment as Segment
+from .streaming import StreamParser as StreamParser
+from .tool_parser import InterpreterParser as InterpreterParser
+from .tool_parser import MixedToolParser as MixedToolParser
+from .tool_parser import PluginParser as PluginParser
+from .tool_parser import ToolParser as ToolParser

@@ -1,0 +1,195 @@
+"""Parsing a reply while it arrives."""
+
+import re
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from lagent.prompts.parsers.fences import is_code
+from lagent.prompts.parsers.marks import Marks
+from lagent.prompts.parsers.result import ParsedReply, ToolStatusCode
+from lagent.prompts.parsers.str_parser import StrParser
+
+_FENCE = re.compile(r'[ \t]*+(`{3,}+|~{3,}+)[{. \t]*+([\w+#.-]*+)([^\n]*+)')
+# A line that is this long before it is known to be a fence is none.
+_LONGEST_FENCE = 200
+
+
+Kind: TypeAlias = Literal['text', 'code', 'reasoning']
+
+
+class Segment(NamedTuple):
+    """A part of a reply, and what it is."""
+
+    kind: Kind
+    text: str
+
+
+class StreamParser:
+    """Takes a reply in chunks, shows at once what each adds, and parses the whole at the end.
+
+    The segments are for the eye: they come before it is known how the reply ends, hence nothing
+    may be run because of them. Their texts, joined, do not depend on how the reply was cut into
+    chunks, and the final parse is the parser's own. All of it costs about twice one parse.
+
+    Attributes:
+        parser: the parser.
+    """
+
+    def __init__(self, parser: StrParser) -> None:
+        self.parser = parser
+        self._splitter = _Splitter(parser.stream_marks())
+        self._chunks: list[str] = []
+        self._said: list[str] = []
+        self._code: list[str] = []
+
+    def feed(self, chunk: str) -> list[Segment]:
+        """Take the next chunk.
+
+        Args:
+            chunk: any part of the reply.
+
+        Returns:
+            What can be shown now. The lines of fences and the marks around calls and reasoning are
+            left out, and what may become one is held back.
+        """
+        self._chunks.append(chunk)
+        return self._seen(self._splitter.feed(chunk))
+
+    def flush(self) -> list[Segment]:
+        """Show what was held back, since no more will come.
+
+        Returns:
+            The last segments.
+        """
+        return self._seen(self._splitter.feed('', final=True))
+
+    def partial(self) -> ParsedReply:
+        """What is known of the reply so far.
+
+        Returns:
+            The ``thought`` so far and, once a call has begun, the ``action`` so far with the status
+            ``INCOMPLETE``.
+        """
+        thought = ''.join(self._said)
+        if not self._code:
+            return ParsedReply(None, thought, None, ToolStatusCode.NO_TOOL)
+        tool_type = getattr(self.parser, 'tool_type', None)
+        action = ''.join(self._code)
+        return ParsedReply(tool_type, thought, action, ToolStatusCode.INCOMPLETE, reason='partial')
+
+    def finish(self, reply: str | None = None) -> Any:
+        """Parse the whole.
+
+        Args:
+            reply: the whole reply if it says more than its text, such as a `Completion`.
+
+        Returns:
+            What the parser makes of the reply.
+        """
+        return self.parser.parse_response(''.join(self._chunks) if reply is None else reply)
+
+    def _seen(self, segments: list[Segment]) -> list[Segment]:
+        for segment in segments:
+            if segment.kind == 'code':
+                self._code.append(segment.text)
+            elif segment.kind == 'text' and not self._code:
+                self._said.append(segment.text)
+        return segments
+
+
+class _Splitter:
+    """Tells code and reasoning from text; holds back only what is not decided yet."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.languages = marks.languages
+        self.openers: dict[str, tuple[Kind, str]] = {
+            **{begin: ('code', end.rstrip('\n')) for begin, end in marks.calls},
+            **{begin: ('reasoning', end) for begin, end in marks.reasoning},
+        }
+        self.buffer = ''
+        self.at = 0
+        self.line_start = True
+        self.kind: Kind = 'text'
+        self.closer = ''
+        self.fence = ''
+        self.out: list[Segment] = []
+
+    def feed(self, chunk: str, *, final: bool = False) -> list[Segment]:
+        self.buffer = self.buffer[self.at :] + chunk
+        self.at = 0
+        while self.at < len(self.buffer) and self.step(final=final):
+            pass
+        out, self.out = self.out, []
+        return out
+
+    def step(self, *, final: bool) -> bool:
+        """Decide about what comes next; False if more of the reply must come first."""
+        if self.closer or not self.languages:
+            tokens = [self.closer] if self.closer else list(self.openers)
+            return self.show(tokens, len(self.buffer), final=final)
+        end = self.buffer.find('\n', self.at) + 1
+        limit = end or len(self.buffer)
+        if self.line_start and self.may_be_fence():
+            if not end and not final:
+                return False
+            if self.is_hidden_fence(self.buffer[self.at : limit]):
+                self.at = limit
+                return True
+        return self.show([] if self.fence else list(self.openers), limit, final=final or end > 0)
+
+    def may_be_fence(self) -> bool:
+        head = self.buffer[self.at : self.at + _LONGEST_FENCE]
+        text = head.lstrip(' \t')
+        undecided = len(head) < _LONGEST_FENCE or '\n' in head
+        return undecided and (not text or text[0] in '`~')
+
+    def is_hidden_fence(self, line: str) -> bool:
+        """Follow a line that may be a fence; True if it surrounds code and is not shown."""
+        found = _FENCE.match(line)
+        if found is None:
+            return False
+        row, tag, rest = found[1], found[2], found[3].strip()
+        if not self.fence:
+            if row[0] == '`' and '`' in rest:
+                return False
+            self.fence = row
+            self.kind = 'code' if is_code(tag, self.languages) else 'text'
+            return self.kind == 'code'
+        if not row.startswith(self.fence) or tag or rest:
+            return False
+        was_code = self.kind == 'code'
+        self.fence, self.kind = '', 'text'
+        return was_code
+
+    def show(self, tokens: list[str], limit: int, *, final: bool) -> bool:
+        """Show the buffer up to the first token or the limit; `final`: no token goes beyond."""
+        found = [
+            (at, len(token), token)
+            for token in tokens
+            if (at := self.buffer.find(token, self.at, limit)) >= 0
+        ]
+        if found:
+            at, length, token = min(found)
+            self.emit(at)
+            self.at = at + length
+            self.line_start = bool(self.closer) or token.endswith('\n')
+            self.kind, self.closer = ('text', '') if self.closer else self.openers[token]
+            return True
+        held = 0 if final else self.held(tokens, limit)
+        self.emit(limit - held)
+        return not held
+
+    def held(self, tokens: list[str], limit: int) -> int:
+        """How many characters at the end may be the beginning of a token."""
+        longest = min(limit - self.at, max(map(len, tokens), default=1) - 1)
+        for length in range(longest, 0, -1):
+            tail = self.buffer[limit - length : limit]
+            if any(token.startswith(tail) for token in tokens):
+                return length
+        return 0
+
+    def emit(self, end: int) -> None:
+        if self.at < end:
+            text = self.buffer[self.at : end]
+            self.at = end
+            self.line_start = text.endswith('\n')
+            self.out.append(Segment(self.kind, text))

@@ -1,0 +1,126 @@
+"""The coder's loop, with a scripted model and an interpreter that only notes what it was given."""
+
+import asyncio
+
+import pytest
+
+from lagent.agents import AsyncCoder, Coder
+from lagent.context import current_context
+from lagent.errors import LimitExceeded, ParseFailed
+from lagent.limits import RunLimits
+from lagent.llms import AsyncScriptedModel, Completion, ScriptedModel
+from lagent.schema import AgentMessage
+
+CODE = 'I compute.\n```python\nprint(6 * 7)\n```'
+
+
+class Notes:
+    """Stands for an interpreter."""
+
+    def __init__(self, *outputs):
+        self.outputs, self.seen, self.sessions = list(outputs), [], []
+
+    def __call__(self, message, session_id=None):
+        self.seen.append(message.formatted['action'])
+        self.sessions.append((session_id, current_context().session_id))
+        return AgentMessage(sender='interpreter', content=self.outputs.pop(0), type='interpreter')
+
+    def close(self):
+        self.outputs = None
+
+
+def test_code_is_run_and_the_model_sees_what_came_out():
+    llm, interpreter = ScriptedModel([CODE, 'It is 42.']), Notes('42\n')
+    with Coder(llm, interpreter, template='sys') as coder:
+        answer = coder('6 * 7?', session_id='s')
+    assert (answer.sender, answer.content, interpreter.seen) == (
+        'Coder',
+        'It is 42.',
+        ['print(6 * 7)'],
+    )
+    assert interpreter.sessions == [('s', 's')]
+    assert llm.calls[-1].messages == [
+        {'role': 'system', 'content': 'sys'},
+        {'role': 'user', 'content': '6 * 7?'},
+        {'role': 'assistant', 'content': CODE},
+        {'role': 'user', 'content': '42\n'},
+    ]
+    state = coder.state_dict('s')
+    assert {key: len(messages) for key, messages in state.items()} == {
+        'memory': 2,
+        'agent.memory': 4,
+    }
+    assert interpreter.outputs is None
+
+
+def test_the_async_coder_gives_the_same_transcript():
+    class AsyncNotes(Notes):
+        async def __call__(self, message, session_id=None):
+            await asyncio.sleep(0)
+            return super().__call__(message, session_id)
+
+    plain = Coder(ScriptedModel([CODE, 'It is 42.']), Notes('42\n'))
+    later = AsyncCoder(AsyncScriptedModel([CODE, 'It is 42.']), AsyncNotes('42\n'), name='Coder')
+    assert plain('q').content == asyncio.run(later('q')).content == 'It is 42.'
+    assert plain.state_dict() == later.state_dict()
+
+
+def test_what_follows_an_invented_observation_does_not_come_back_as_history():
+    invented = f'{CODE}\nObservation: 41\nSo it is 41.'
+    llm, interpreter = ScriptedModel([invented, 'It is 42.']), Notes('42\n')
+    coder = Coder(llm, interpreter)
+    assert coder('q').content == 'It is 42.'
+    assert interpreter.seen == ['print(6 * 7)']
+    said = llm.calls[-1].messages[2]['content']
+    assert said.rstrip() == CODE
+    assert '41' in coder.agent.memory.get_memory()[1].extra_info['dropped']
+
+
+def test_turns_that_are_used_up_raise():
+    coder = Coder(ScriptedModel([CODE, CODE.replace('6', '5'), CODE]), Notes('1', '2'), max_turn=2)
+    with pytest.raises(LimitExceeded, match='max_turn=2'):
+        coder('q')
+
+
+def test_turns_that_are_used_up_do_not_look_like_an_answer():
+    coder = Coder(ScriptedModel([CODE] * 2), Notes('1'), max_turn=1, on_limit='return')
+    answer = coder('q')
+    assert (answer.type, answer.extra_info['limit'], answer.formatted) == (
+        'limit',
+        'max_turn',
+        None,
+    )
+    assert 'max_turn' in answer.content
+
+
+def test_limits_of_the_run_are_reported_the_same_way():
+    limits = RunLimits(model_calls=1)
+    coder = Coder(ScriptedModel([CODE] * 2), Notes('1'), limits=limits, on_limit='return')
+    assert coder('q').extra_info == {'limit': 'model_calls', 'allowed': 1, 'used': 1}
+
+
+def test_a_cut_reply_is_answered_with_a_reason_and_failures_in_a_row_end_the_run():
+    cut = Completion('```python\nprint(1', finish_reason='length')
+    llm = ScriptedModel([cut] * 3)
+    coder = Coder(llm, Notes('cut', 'cut', 'cut'), limits=RunLimits(parse_failures=2))
+    with pytest.raises(ParseFailed) as caught:
+        coder('q')
+    assert (caught.value.attempts, caught.value.reply) == (2, '```python\nprint(1')
+
+
+def test_a_good_reply_ends_the_count_of_failures():
+    cut = Completion('```python\nprint(1', finish_reason='length')
+    llm = ScriptedModel([cut, CODE, cut, 'Done.'])
+    coder = Coder(llm, Notes('cut', '42', 'cut'), limits=RunLimits(parse_failures=2))
+    assert coder('q').content == 'Done.'
+
+
+def test_the_finish_condition_may_take_the_answer_from_the_execution():
+    coder = Coder(
+        ScriptedModel([CODE]),
+        Notes('42\n'),
+        finish_condition=lambda message: message.sender == 'interpreter',
+    )
+    answer = coder('q')
+    assert (answer.sender, answer.content) == ('interpreter', '42\n')
+    assert coder.agent.memory.get_memory()[-1].content == '42\n'
