@@ -1,0 +1,1 @@
+"""What the tools that use the web share: a bounded HTTP client, and how its answers are read."""
