@@ -1,4 +1,4 @@
-"""An agent, its memory, and its state as JSON. Runs offline: the model's replies are written here."""
+"""An agent, its memory, and its state as JSON. Offline: the model's replies are written here."""
 
 import json
 

@@ -1,6 +1,7 @@
 """Tools: a class whose methods a model may call, and what it is told when a call goes wrong."""
 
 import json
+from typing import ClassVar
 
 from lagent.actions import ActionExecutor, BaseAction, tool_api
 from lagent.agents import Agent
@@ -12,7 +13,7 @@ from lagent.prompts.parsers import PluginParser, ToolStatusCode
 class Shop(BaseAction):
     """The stock of a small shop."""
 
-    stock = {'apples': 12, 'pears': 3}
+    stock: ClassVar = {'apples': 12, 'pears': 3}
 
     @tool_api
     def count(self, item: str) -> int:

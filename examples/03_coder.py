@@ -1,13 +1,12 @@
 """A coder: the model writes code, a container runs it, and the model reads what came out.
 
 Needs a Docker engine and the kernel image (`make image`). The model's replies are written here, so
-that it runs offline; with `GPTAPI('gpt-4o')` in its place the rest stays as it is.
+that it runs offline; put `GPTAPI('gpt-4o')` in its place, and the rest stays as it is.
 """
 
 import tempfile
 from pathlib import Path
 
-from lagent.actions import Interpreter
 from lagent.agents import Coder
 from lagent.llms import ScriptedModel
 

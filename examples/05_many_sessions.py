@@ -19,7 +19,9 @@ async def main() -> None:
     interpreter = AsyncInterpreter(max_sessions=4)
     async with AsyncCoder(AsyncScriptedModel(reply), interpreter) as coder:
         users = range(4)
-        answers = await asyncio.gather(*(coder(f'square {n}', session_id=f'user-{n}') for n in users))
+        answers = await asyncio.gather(
+            *(coder(f'square {n}', session_id=f'user-{n}') for n in users)
+        )
         for user, answer in zip(users, answers, strict=True):
             print(f'user-{user}: {answer.content}')
             remembered = coder.memory.get_memory(f'user-{user}')

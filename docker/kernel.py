@@ -1,0 +1,207 @@
+"""The kernel of a sandbox: a stock IPython kernel, made fit for code that nobody has read.
+
+What differs from `python -m ipykernel`: it keeps no history and reads no start-up or
+configuration file; `exit()` is an error of the cell and not the end of the session; output
+survives whatever the code did to `sys.stdout`, to descriptors 1 and 2, or put into a string; every
+request is answered, even when an exception cannot be printed; and no output is dropped when the
+host reads slowly.
+"""
+
+import codecs
+import contextlib
+import faulthandler
+import json
+import os
+import shutil
+import signal
+import sys
+import warnings
+from typing import Any
+
+import zmq
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.autocall import ZMQExitAutocall
+from jupyter_client.jsonutil import json_clean, json_default
+from traitlets import Type, default
+from traitlets.config import Config
+
+IOPUB_HIGH_WATER_MARK = 100_000
+_ASYNCIO_HINT = 'An event loop is running in this session already: write `await main()` instead.'
+
+
+def _spell_out(error: UnicodeError) -> tuple[str, int]:
+    """Write what UTF-8 cannot hold as the text of its escape, ready for use inside JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    bad = error.object[error.start : error.end]
+    return ''.join(f'\\\\u{ord(character):04x}' for character in bad), error.end
+
+
+def pack(message: Any) -> bytes:
+    """Turn a message into JSON; half a surrogate pair in a string must not cost the message."""
+    try:
+        text = json.dumps(message, default=json_default, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):
+        text = json.dumps(json_clean(message), default=json_default, ensure_ascii=False)
+    return text.encode('utf-8', 'sandbox.spell_out')
+
+
+class Exit(ZMQExitAutocall):
+    """What `exit` and `quit` are bound to: ends the cell, not the kernel."""
+
+    def __call__(self, code: object = None, keep_kernel: bool = False) -> None:
+        """Leave the cell with an exit code; whether to keep the kernel is not asked."""
+        del keep_kernel
+        raise SystemExit if code is None else SystemExit(code)
+
+
+class Shell(ZMQInteractiveShell):
+    """The shell that runs the cells."""
+
+    @default('exiter')
+    def _default_exiter(self) -> Exit:
+        return Exit(self)
+
+    def init_environment(self) -> None:
+        """Ask child processes for plain text: nothing here is a terminal."""
+        os.environ.update(TERM='dumb', NO_COLOR='1', PAGER='cat', GIT_PAGER='cat')
+
+    def ask_exit(self) -> None:
+        """End the cell where IPython would end the kernel."""
+        raise SystemExit
+
+    def _showtraceback(self, etype: type[BaseException], evalue: Any, stb: list[str]) -> None:
+        super()._showtraceback(etype, _Printable(evalue), stb)
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Show an exception, with a hint at the one mistake that this environment provokes."""
+        error = sys.exc_info()[1]
+        if isinstance(error, RuntimeError) and 'running event loop' in str(error):
+            error.add_note(_ASYNCIO_HINT)
+        super().showtraceback(*args, **kwargs)
+
+
+class _Printable:
+    """An exception's text that does not fail, for code that calls `str` on it."""
+
+    def __init__(self, error: object) -> None:
+        self._error = error
+
+    def __str__(self) -> str:
+        try:
+            return str(self._error)
+        except BaseException as failure:
+            return f'<str() of the exception failed with {type(failure).__name__}>'
+
+
+class Kernel(IPythonKernel):
+    """The kernel that answers the host's requests."""
+
+    shell_class = Type(Shell)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._streams = sys.stdout, sys.stderr
+        self._pipes = {number: os.dup(number) for number in (1, 2)}
+
+    def set_parent(self, ident: Any, parent: Any, channel: str = 'shell') -> None:
+        """Undo what the last cell did to its output streams before the next one begins."""
+        if channel == 'shell':
+            sys.stdout, sys.stderr = self._streams
+            for number, pipe in self._pipes.items():
+                with contextlib.suppress(OSError):
+                    os.dup2(pipe, number)
+        super().set_parent(ident, parent, channel)
+
+    async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run a cell; a failure while its failure is reported is answered as well."""
+        try:
+            return await super().do_execute(*args, **kwargs)
+        except BaseException as error:
+            return {
+                'status': 'error',
+                'ename': type(error).__name__,
+                'evalue': str(_Printable(error)),
+                'traceback': self.shell._last_traceback or [],
+                'execution_count': self.shell.execution_count - 1,
+                'user_expressions': {},
+                'payload': [],
+            }
+        finally:
+            # The code has ended: an interrupt that comes now would only cost the reply.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class App(IPKernelApp):
+    """Sets up the kernel's sockets and streams."""
+
+    kernel_class = Type(Kernel)
+
+    def load_config_file(self, *_: Any, **__: Any) -> None:
+        """Read no configuration."""
+
+    def write_connection_file(self, **_: Any) -> None:
+        """Leave the host's file alone; it is complete."""
+
+    def init_sockets(self) -> None:
+        """Bind the sockets so that the host, another user, may connect to them."""
+        codecs.register_error('sandbox.spell_out', _spell_out)
+        self.session.pack = pack
+        previous = os.umask(0)
+        try:
+            super().init_sockets()
+        finally:
+            self._umask = previous
+
+    def init_iopub(self, context: Any) -> None:
+        """Queue output for a slow reader, and wait for the reader once the queue is full."""
+        context.sndhwm = IOPUB_HIGH_WATER_MARK
+        super().init_iopub(context)
+        self.iopub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+
+    def init_heartbeat(self) -> None:
+        """Bind the last socket."""
+        super().init_heartbeat()
+        os.umask(self._umask)
+
+    def init_io(self) -> None:
+        """Capture the streams, and let a crash leave its trace where the supervisor reads it."""
+        super().init_io()
+        faulthandler.enable(sys.stderr.fileno(), all_threads=False)
+
+
+def seed_font_cache() -> None:
+    """Give matplotlib the image's font cache: it wants a folder it may write to."""
+    seed, target = os.environ.pop('SANDBOX_FONT_CACHE', ''), os.environ.get('MPLCONFIGDIR', '')
+    if seed and target:
+        with contextlib.suppress(OSError):
+            shutil.copytree(seed, target)
+
+
+def run(connection_file: str, workspace: str) -> None:
+    """Serve the kernel of a connection file until it is told to shut down.
+
+    Args:
+        connection_file: Jupyter connection file with an `ipc` address.
+        workspace: the folder the code works in; modules in it can be imported, but hide none of
+            the installed ones.
+    """
+    # The debugger is of no use here, and to import it takes a quarter of the kernel's start.
+    sys.modules['debugpy'] = None  # type: ignore[assignment]
+    warnings.filterwarnings('ignore', message='To exit: use')
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShellApp.ignore_cwd = True
+    config.InteractiveShellApp.exec_PYTHONSTARTUP = False
+    config.InteractiveShell.colors = 'nocolor'
+    config.Completer.use_jedi = False
+    # Each cell would sleep that long in case its output is late: the host waits for it anyway.
+    config.Kernel._execute_sleep = 0.0
+    app = App.instance(config=config, connection_file=connection_file)
+    seed_font_cache()
+    app.initialize([])
+    os.chdir(workspace)
+    sys.path.append(workspace)
+    app.start()

@@ -1,0 +1,308 @@
+"""The Docker back end: one hardened container for each sandbox, reached without a network."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sandbox.backends.base import Endpoint
+from sandbox.backends.engine import connect, engine, explain
+from sandbox.backends.rendezvous import Rendezvous
+from sandbox.errors import BackendUnavailable, SandboxError, StartFailed
+from sandbox.image import guest_folder, image_missing, image_tag
+from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, Owner
+from sandbox.policy import MIB, SandboxPolicy
+
+if TYPE_CHECKING:
+    import docker
+
+_LOG = logging.getLogger(__name__)
+
+_SOCKETS, _WORKSPACE, _HOME = '/run/k', '/workspace', '/home/sandbox'
+_HOME_BYTES = 64 * MIB
+_OPEN_FILES = 1024
+_OOM_SCORE = 300
+"""When the host runs out of memory, sandboxes go first."""
+_INSPECTION = 3.0
+_REMOVAL = 60.0
+
+_NEEDED = {
+    'MemoryLimit': 'memory',
+    'PidsLimit': 'the number of processes',
+    'CpuCfsQuota': 'processor time',
+}
+
+
+class DockerInstance:
+    """A running container and the folder of its sockets."""
+
+    def __init__(self, container_id: str, place: Rendezvous, endpoint: Endpoint) -> None:
+        self._id, self._place, self._endpoint = container_id, place, endpoint
+        self._started = time.time()
+
+    @property
+    def id(self) -> str:
+        """Id of the container."""
+        return self._id
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where its sockets are."""
+        return self._endpoint
+
+    async def unseal(self) -> None:
+        """Let a kernel bind its sockets."""
+        self._place.unseal()
+
+    async def seal(self) -> None:
+        """Take away the container's access to the folder of sockets.
+
+        Raises:
+            StartFailed: The folder holds something that does not belong there.
+        """
+        self._place.seal()
+
+    async def describe_loss(self) -> str:
+        """Say in one sentence why the container does not answer any more."""
+        return await asyncio.to_thread(self._describe_loss)
+
+    def _describe_loss(self) -> str:
+        from docker.errors import NotFound
+
+        name = f'its container {self._id[:12]}'
+        try:
+            with engine(_INSPECTION) as client:
+                try:
+                    state = client.api.inspect_container(self._id)['State']
+                except NotFound:
+                    return self._last_words(client, name)
+        except SandboxError as error:
+            return f'{name} could not be looked at: {error.message}'
+        if state.get('Paused'):
+            return f'{name} is paused'
+        if state.get('Running'):
+            return f'{name} runs but does not answer'
+        return f'{name} has ended with exit code {state.get("ExitCode")}'
+
+    def _last_words(self, client: 'docker.DockerClient', name: str) -> str:
+        """Look for the reason in the engine's recent events; it keeps a few hundred."""
+        events = client.api.events(
+            since=self._started - 1,
+            until=time.time(),
+            filters={'container': self._id, 'event': ['die', 'oom']},
+            decode=True,
+        )
+        with contextlib.closing(events):
+            seen = list(events)
+        if any(event.get('Action') == 'oom' for event in seen):
+            return f'{name} ran out of memory and is gone'
+        codes = [e['Actor']['Attributes'].get('exitCode') for e in seen if e.get('Action') == 'die']
+        return f'{name} ended with exit code {codes[-1]}' if codes else f'{name} is gone'
+
+    async def remove(self) -> None:
+        """Remove the container, its memory file systems and the folder of sockets.
+
+        Raises:
+            SandboxError: The engine failed; the container may still be there.
+        """
+        await asyncio.shield(asyncio.to_thread(remove_container, self._id))
+        self._place.remove()
+
+
+class DockerBackend:
+    """Starts containers on the engine of this machine.
+
+    Args:
+        image: Kernel image; the one of this version if None.
+    """
+
+    name = 'docker'
+
+    def __init__(self, *, image: str | None = None) -> None:
+        self._image = image
+        self._limits_checked = False
+
+    def check(self) -> None:
+        """Return when containers can be started.
+
+        Raises:
+            BackendUnavailable: There is no engine, or it cannot enforce the limits.
+            ImageMissing: The kernel image is not on this machine.
+        """
+        from docker.errors import ImageNotFound
+
+        image = self._image or image_tag()
+        with engine() as client:
+            self._check_limits(client)
+            try:
+                client.images.get(image)
+            except ImageNotFound:
+                raise image_missing(image, own=self._image is None) from None
+
+    async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> DockerInstance:
+        """Start a container.
+
+        Args:
+            policy: What it may use.
+            labels: Names and values to attach to the container.
+
+        Raises:
+            BackendUnavailable: There is no engine, or it cannot enforce the limits.
+            ImageMissing: The kernel image is not on this machine.
+            StartFailed: The engine refused or failed.
+        """
+        place, endpoint = Rendezvous.create(_SOCKETS)
+        name = f'lagent-sandbox-{place.root.name}'
+        options = container_options(policy, place, labels)
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start, name, options))
+        try:
+            container_id = await asyncio.shield(starting)
+        except BaseException:
+            await asyncio.shield(_undo(starting, name, place))
+            raise
+        return DockerInstance(container_id, place, endpoint)
+
+    def _start(self, name: str, options: dict[str, Any]) -> str:
+        from docker.errors import APIError, ImageNotFound
+        from requests.exceptions import RequestException
+
+        image = self._image or image_tag()
+        client = connect()
+        try:
+            self._check_limits(client)
+            container = client.containers.create(image, name=name, **options)
+            container.start()
+            return str(container.id)
+        except ImageNotFound:
+            raise image_missing(image, own=self._image is None) from None
+        except (APIError, RequestException) as error:
+            raise StartFailed(
+                f'The container could not be started: {explain(error)}.',
+                hint='`sandbox doctor` checks the engine and the image.',
+            ) from error
+        finally:
+            client.close()
+
+    def _check_limits(self, client: 'docker.DockerClient') -> None:
+        # An engine that lacks a control group drops the limit with no more than a warning.
+        if self._limits_checked:
+            return
+        info = client.info()
+        missing = [what for flag, what in _NEEDED.items() if not info.get(flag)]
+        if missing:
+            raise BackendUnavailable(
+                f'This Docker engine cannot limit {" and ".join(missing)}.',
+                hint='Enable the control groups of the Linux kernel; see `docker info`.',
+            )
+        if not info.get('SwapLimit'):
+            _LOG.warning('This Docker engine cannot limit swap, so sandboxes may use it.')
+        self._limits_checked = True
+
+
+def container_options(
+    policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return everything that is asked of the engine for one container."""
+    from docker.types import LogConfig, Ulimit
+
+    user = f'uid={policy.uid},gid={policy.uid},mode=0700'
+    largest_file = max(policy.disk, policy.tmp, policy.shm) + MIB
+    threads = str(max(1, round(policy.cpus)))
+    return {
+        'command': [
+            *('--dir', _SOCKETS, '--workspace', _WORKSPACE),
+            *('--orphan-grace', str(policy.orphan_grace)),
+        ],
+        'user': f'{policy.uid}:{policy.uid}',
+        'hostname': 'sandbox',
+        'init': True,
+        'auto_remove': True,
+        'labels': {
+            **labels,
+            OWNER_LABEL: str(Owner.current()),
+            FOLDER_LABEL: str(place.root),
+        },
+        # Libraries start a thread for each core of the machine, not of the limit.
+        'environment': {
+            'OMP_NUM_THREADS': threads,
+            'OPENBLAS_NUM_THREADS': threads,
+            **policy.env,
+        },
+        'use_config_proxy': False,
+        'network_mode': 'none' if policy.network == 'none' else 'bridge',
+        'read_only': True,
+        'volumes': {str(place.sockets): {'bind': _SOCKETS, 'mode': 'rw'}},
+        'tmpfs': {
+            '/tmp': _tmpfs(policy.tmp, 'mode=1777'),  # noqa: S108 - the container's
+            _WORKSPACE: _tmpfs(policy.disk, user),
+            _HOME: _tmpfs(min(policy.tmp, _HOME_BYTES), user),
+        },
+        'shm_size': policy.shm,
+        'ipc_mode': 'private',
+        'cap_drop': ['ALL'],
+        'security_opt': ['no-new-privileges:true', f'seccomp={_seccomp_profile()}'],
+        'pids_limit': policy.pids,
+        'mem_limit': policy.memory,
+        'memswap_limit': policy.memory,
+        'nano_cpus': int(min(policy.cpus, os.cpu_count() or 1) * 1e9),
+        'oom_score_adj': _OOM_SCORE,
+        'ulimits': [
+            Ulimit(name='nofile', soft=_OPEN_FILES, hard=_OPEN_FILES),
+            # Just above what the memory file systems hold: a full one says so itself, and a sparse
+            # file cannot claim to be larger than any of them.
+            Ulimit(name='fsize', soft=largest_file, hard=largest_file),
+            Ulimit(name='core', soft=0, hard=0),
+        ],
+        # What the code writes to /proc/1/fd/1 must not grow a file on the host.
+        'log_config': LogConfig(type=LogConfig.types.NONE),
+    }
+
+
+def remove_container(name: str) -> None:
+    """Remove a container by id or name and wait until it is gone; it may be gone already.
+
+    Raises:
+        SandboxError: The engine failed, or the container did not go.
+    """
+    from docker.errors import APIError, NotFound
+
+    deadline = time.monotonic() + _REMOVAL
+    with engine(_REMOVAL) as client:
+        while time.monotonic() < deadline:
+            try:
+                client.api.remove_container(name, force=True, v=True)
+            except NotFound:
+                return
+            except APIError as error:
+                # 409: it has ended by itself and the engine is removing it.
+                if error.status_code != 409:
+                    raise
+                time.sleep(0.05)
+    raise SandboxError(
+        f'The container {name} was not removed within {_REMOVAL:.0f} s.', hint='Call close() again.'
+    )
+
+
+async def _undo(starting: 'asyncio.Future[str]', name: str, place: Rendezvous) -> None:
+    """Wait for a start that nobody wants any more, and take back what it has made."""
+    await asyncio.wait([starting])
+    if not starting.cancelled():
+        starting.exception()
+    with contextlib.suppress(BackendUnavailable):
+        await asyncio.to_thread(remove_container, name)
+    place.remove()
+
+
+def _tmpfs(size: int, owner: str) -> str:
+    # Executable: to compile and run a program is a fair use, and an interpreter that runs any code
+    # already gains nothing by it. An empty file costs an inode, so these are limited as well.
+    return f'rw,exec,nosuid,nodev,size={size},nr_inodes={max(1024, size // 4096)},{owner}'
+
+
+@functools.cache
+def _seccomp_profile() -> str:
+    return (guest_folder() / 'seccomp.json').read_text(encoding='utf-8')

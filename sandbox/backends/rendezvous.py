@@ -1,0 +1,156 @@
+"""The folder in which the host and the guest meet: the sockets of one instance.
+
+::
+
+    <runtime folder>/lagent-<uid>/   0700, checked to be ours
+        <random>/                    one instance
+            owner                    which process it belongs to
+            k/                       the sockets: what the guest is shown
+
+The guest may write to `k` only while it binds its sockets and before any code has run.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox.backends.base import Endpoint
+from sandbox.errors import BackendUnavailable, StartFailed
+from sandbox.owner import Owner
+
+_OPEN, _SEALED = 0o1777, 0o555
+_SOCKETS = frozenset({'ctl', *(f's-{number}' for number in range(1, 6))})
+_CONNECTION = 'connection.json'
+_LONGEST = 60
+"""Bytes of the runtime folder's path; a socket's path has to stay below 108."""
+
+
+class Rendezvous:
+    """One instance's folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.sockets = root / 'k'
+
+    @classmethod
+    def create(cls, guest_directory: str | None = None) -> tuple['Rendezvous', Endpoint]:
+        """Make a folder with a new key.
+
+        Args:
+            guest_directory: What the guest calls the folder of sockets; None if as the host does.
+
+        Raises:
+            BackendUnavailable: The runtime folder is not safe to use.
+        """
+        _sweep_once()
+        place = cls(runtime_folder() / secrets.token_hex(6))
+        place.root.mkdir(mode=0o700)
+        try:
+            (place.root / 'owner').write_text(f'{Owner.current()}\n', encoding='ascii')
+            connection = {
+                'transport': 'ipc',
+                'ip': f'{place.sockets}/s',
+                'key': secrets.token_hex(32),
+                'signature_scheme': 'hmac-sha256',
+                'shell_port': 1,
+                'iopub_port': 2,
+                'stdin_port': 3,
+                'control_port': 4,
+                'hb_port': 5,
+            }
+            place.sockets.mkdir()
+            file = place.sockets / _CONNECTION
+            guest_view = {**connection, 'ip': f'{guest_directory or place.sockets}/s'}
+            file.write_text(json.dumps(guest_view), encoding='ascii')
+            file.chmod(0o444)
+            place.unseal()
+        except BaseException:
+            place.remove()
+            raise
+        return place, Endpoint(connection, str(place.sockets / 'ctl'), place.sockets)
+
+    def unseal(self) -> None:
+        """Let the guest make its sockets."""
+        self.sockets.chmod(_OPEN)
+
+    def seal(self) -> None:
+        """Let the guest change nothing here any more, and check what it has made.
+
+        Raises:
+            StartFailed: There is something besides the sockets.
+        """
+        self.sockets.chmod(_SEALED)
+        strange = [entry.name for entry in os.scandir(self.sockets) if not _belongs(entry)]
+        if strange:
+            raise StartFailed(
+                f'The sandbox left {strange[0]!r} among its sockets and was not used.',
+                hint='The kernel image may have been tampered with; build it again.',
+            )
+
+    def remove(self) -> None:
+        """Remove the folder; it may be gone already."""
+        with contextlib.suppress(FileNotFoundError):
+            self.sockets.chmod(0o700)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.root)
+
+    def owner(self) -> Owner | None:
+        """Return whom the folder belongs to, or None if that was never written."""
+        try:
+            return Owner.parse((self.root / 'owner').read_text(encoding='ascii'))
+        except (OSError, UnicodeDecodeError):
+            return None
+
+
+def deserted() -> Iterator[Rendezvous]:
+    """Yield the folders whose owner is dead."""
+    for root in sorted(runtime_folder().iterdir()):
+        place = Rendezvous(root)
+        owner = place.owner()
+        if owner is not None and owner.is_dead_here():
+            yield place
+
+
+@functools.cache
+def _sweep_once() -> None:
+    """Remove what killed programs have left; once in the life of a process is enough."""
+    for place in deserted():
+        # Another process may be sweeping as well; what cannot be removed bothers nobody here.
+        with contextlib.suppress(OSError):
+            place.remove()
+
+
+def runtime_folder() -> Path:
+    """Return the private folder below which everything is kept, made if need be.
+
+    Raises:
+        BackendUnavailable: It belongs to somebody else, or others may write to it.
+    """
+    parent = Path(os.environ.get('XDG_RUNTIME_DIR') or tempfile.gettempdir())
+    if not parent.is_dir() or len(os.fsencode(parent)) > _LONGEST:
+        parent = Path('/tmp')  # noqa: S108 - what follows checks whose folder it is
+    folder = parent / f'lagent-{os.geteuid()}'
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+    if not private or status.st_uid != os.geteuid():
+        raise BackendUnavailable(
+            f'{folder} is not a private folder of this user, so sockets are not safe in it.',
+            hint=f'Look at what it is and remove it, or do: chmod 700 {folder}',
+        )
+    return folder
+
+
+def _belongs(entry: os.DirEntry[str]) -> bool:
+    status = entry.stat(follow_symlinks=False)
+    if entry.name == _CONNECTION:
+        return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    return entry.name in _SOCKETS and stat.S_ISSOCK(status.st_mode)

@@ -1,0 +1,301 @@
+"""The state of a session and the one way through it; `session.py` gives it its two faces.
+
+A session owns at most one running machine. When the kernel dies it gets a new one, when the whole
+machine is gone the next call starts another, and each time the next result says what was lost.
+"""
+
+import asyncio
+import secrets
+import time
+from dataclasses import replace
+
+from sandbox import files as transfer
+from sandbox.backends import Backend, get_backend
+from sandbox.errors import PolicyError, SandboxClosed, SandboxError
+from sandbox.kernel import verdict
+from sandbox.kernel.machine import Listener, Machine, open_machine
+from sandbox.kernel.supervisor import FileEntry
+from sandbox.policy import SandboxPolicy
+from sandbox.types import ExecutionResult, FileInfo, Timings
+
+SESSION_LABEL = 'lagent.sandbox.session'
+_STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
+
+FileState = dict[str, tuple[int, int, int]]
+
+
+class Call:
+    """A cell that was asked for."""
+
+    def __init__(self, code: str, timeout: float, listener: Listener | None) -> None:
+        self.code = code
+        self.timeout = timeout
+        self.listener = listener
+        self.asked = time.monotonic()
+        self.stop = asyncio.Event()
+        self.started = False
+        self.abandoned = False  # whether nobody will see the result
+        self.task: asyncio.Task[ExecutionResult] | None = None
+
+
+class Session:
+    """What both faces share: the state of a session and the one way through it.
+
+    Args:
+        policy: What the sandbox may use and do.
+        backend: `'docker'`, `'local'`, `'fake'`, or a back end.
+        image: Kernel image of the Docker back end; the one of this version if None.
+        id: Name of the session, for people and logs; made up if None.
+        unsafe: Consent to a back end that isolates nothing (`'local'`).
+
+    Raises:
+        ValueError: There is no such back end, or an argument does not fit it.
+    """
+
+    def __init__(
+        self,
+        policy: SandboxPolicy = SandboxPolicy(),  # noqa: B008 - it is a frozen value
+        backend: str | Backend = 'docker',
+        image: str | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - the public name
+        unsafe: bool = False,
+    ) -> None:
+        self.policy = policy
+        self.id = id or f'session-{secrets.token_hex(6)}'
+        self._backend = get_backend(backend, image=image, unsafe=unsafe)
+        self._machine: Machine | None = None
+        self._lock = asyncio.Lock()
+        self._calls: set[Call] = set()
+        self._closing = False
+        self._closed = False
+        self._untold: list[str] = []  # what the next result has to say first
+        self._loss_told = False  # whether the last result said that state was lost
+        self._files: FileState | None = {}  # as last seen; None when they may have changed
+        self.last_used = time.monotonic()
+
+    def __repr__(self) -> str:
+        state = 'closed' if self._closed else self._machine.id if self._machine else 'not started'
+        return f'<{type(self).__name__} {self.id!r} on {self._backend.name}: {state}>'
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session was closed and its sandbox removed."""
+        return self._closed
+
+    @property
+    def container_id(self) -> str | None:
+        """Id of the container, or None while there is none."""
+        return self._machine.id if self._machine and self._backend.name != 'local' else None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id on the host of a sandbox that is a plain process, or None."""
+        return int(self._machine.id) if self._machine and self._backend.name == 'local' else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is in progress or queued."""
+        return bool(self._calls) or self._lock.locked()
+
+    def _note(self, notice: str) -> None:
+        """Tell the next result something that it has to say."""
+        if notice not in self._untold:
+            self._untold.append(notice)
+
+    # Machines
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise SandboxClosed(
+                f'the session {self.id!r} is closed; its variables and files are gone.',
+                hint='Make a new Sandbox, or ask the manager for the session again.',
+            )
+
+    async def _running(self) -> Machine:
+        """Return a machine with a kernel; the lock must be held."""
+        self._check_open()
+        machine = self._machine
+        if machine is not None and machine.loss is None:
+            await machine.probe()  # before the code is sent: it is never sent twice
+        if machine is not None and machine.loss is None and not machine.has_kernel:
+            await self._replace_kernel(machine)
+            self._note(verdict.RAN_IN_NEW_KERNEL)
+        if machine is None or machine.loss is not None:
+            machine = await self._new_machine()
+        return machine
+
+    async def _replace_kernel(self, machine: Machine) -> None:
+        try:
+            await machine.restart()
+        except SandboxError:
+            if machine.loss is None:
+                raise
+
+    async def _new_machine(self) -> Machine:
+        if (lost := self._machine) is not None:
+            await self._drop_machine()
+            self._untold = [verdict.ran_in_new_sandbox(lost.loss or 'its session was restarted')]
+        labels = {SESSION_LABEL: self.id}
+        self._machine = await open_machine(self._backend, self.policy, labels)
+        self._files = {}
+        self._check_open()
+        return self._machine
+
+    async def _any_machine(self) -> Machine:
+        """Return the running machine, also while a cell runs in it; start one if there is none."""
+        self._check_open()
+        if (machine := self._machine) is not None and machine.loss is None:
+            return machine
+        async with self._lock:
+            return await self._running()
+
+    # Cells
+
+    def _submit(self, code: str, timeout: float | None, listener: Listener | None) -> Call:
+        self._check_open()
+        seconds = self.policy.timeout if timeout is None else float(timeout)
+        if not 0 < seconds < float('inf'):
+            raise PolicyError(f'timeout must be positive and finite, not {timeout!r}.')
+        call = Call(code, seconds, listener)
+        call.task = asyncio.create_task(self._cell(call), name=f'sandbox-cell-{self.id}')
+        self._calls.add(call)
+        call.task.add_done_callback(lambda _: self._calls.discard(call))
+        return call
+
+    async def _finish(self, call: Call) -> ExecutionResult:
+        """Wait for a cell. When the wait is broken off, end the cell first, in bounded time."""
+        assert call.task is not None
+        try:
+            return await asyncio.shield(call.task)
+        except asyncio.CancelledError:
+            await self._stop(call)
+            raise
+
+    async def _stop(self, call: Call) -> None:
+        assert call.task is not None
+        call.abandoned = True
+        call.stop.set()
+        await asyncio.wait({call.task}, timeout=self.policy.interrupt_grace + _STOP_SLACK)
+        if call.task.done() and not call.task.cancelled():
+            call.task.exception()  # nobody else will look at it
+
+    async def _cell(self, call: Call) -> ExecutionResult:
+        async with self._lock:
+            machine = await self._awaited_machine(call)
+            if self._files is None:
+                self._files, _ = await self._look(machine)
+            call.started = True
+            began = time.monotonic()
+            result = await machine.run(call.code, call.timeout, call.listener, call.stop)
+            ended = time.monotonic()
+            told, self._untold = self._untold, []
+            news = bool(told) and not self._loss_told
+            if call.abandoned:
+                self._untold = told
+            else:
+                self._loss_told = not result.state_preserved
+            artifacts, incomplete = await self._artifacts(machine)
+            steps, notices = await self._recover(machine, result)
+            self.last_used = time.monotonic()
+            return replace(
+                result,
+                state_preserved=result.state_preserved and not news,
+                notices=(*told, *result.notices, *notices),
+                truncated=replace(result.truncated, files=int(incomplete)),
+                artifacts=artifacts,
+                steps=(*result.steps, *steps),
+                timings=Timings(
+                    queued=began - call.asked,
+                    running=ended - began,
+                    total=self.last_used - call.asked,
+                ),
+            )
+
+    async def _awaited_machine(self, call: Call) -> Machine:
+        """Return a machine with a kernel, for as long as somebody waits for it."""
+        if not call.abandoned:
+            machine = await self._running()
+            if not call.abandoned:
+                return machine
+        raise asyncio.CancelledError
+
+    async def _recover(
+        self, machine: Machine, result: ExecutionResult
+    ) -> tuple[list[str], list[str]]:
+        """Replace a kernel that is gone; return the steps taken and what there is to say."""
+        if result.state_preserved or machine.loss is not None or self._closing:
+            return [], []
+        try:
+            await machine.restart()
+        except SandboxError as error:
+            self._note(verdict.RAN_IN_NEW_KERNEL)
+            return [], [f'no new kernel could be started yet: {error.message}']
+        self._note(verdict.RAN_IN_NEW_KERNEL)
+        return ['restart'], [verdict.KERNEL_RESTARTED]
+
+    async def _artifacts(self, machine: Machine) -> tuple[tuple[FileInfo, ...], bool]:
+        before = self._files or {}
+        if machine.loss is not None:
+            return (), False
+        self._files, more = await self._look(machine)
+        if self._files is None:
+            return (), True
+        changed = [name for name, state in self._files.items() if before.get(name) != state]
+        infos = (
+            FileInfo(name, self._files[name][0], self._files[name][1] / 1e9) for name in changed
+        )
+        return tuple(sorted(infos, key=lambda info: info.path)), more
+
+    def _remember(self, entry: FileEntry) -> None:
+        """Take note of a file that was put there from outside: no cell has made it."""
+        if self._files is not None:
+            self._files[transfer.file_info(entry).path] = _state(entry)
+
+    async def _look(self, machine: Machine) -> tuple[FileState | None, bool]:
+        """Return size, time and inode of every file, and whether there are more files."""
+        try:
+            entries, more = await machine.files.list('', self.policy.max_files)
+        except SandboxError:
+            return None, True  # no process left to look with, or the machine is gone
+        state = {
+            transfer.file_info(entry).path: _state(entry)
+            for entry in entries
+            if entry.kind == 'file'
+        }
+        return state, more
+
+    async def _restart(self) -> None:
+        for call in list(self._calls):
+            if call.started:
+                call.stop.set()
+        async with self._lock:
+            self._check_open()
+            machine = self._machine
+            if machine is None or machine.loss is not None:
+                await self._new_machine()
+            else:
+                await self._replace_kernel(machine)
+                if machine.loss is not None:
+                    await self._new_machine()
+            self._untold = []
+
+    async def _shut(self) -> None:
+        """Remove the machine and end all calls; what fails may be repeated."""
+        self._closing = True
+        for call in list(self._calls):
+            call.stop.set()
+        await self._drop_machine()
+        async with self._lock:
+            await self._drop_machine()  # one that was just being started
+            self._closed = True
+
+    async def _drop_machine(self) -> None:
+        # The handle is kept until the removal has succeeded.
+        if (machine := self._machine) is not None:
+            await machine.close()
+            self._machine = None
+
+
+def _state(entry: FileEntry) -> tuple[int, int, int]:
+    return entry.size, entry.mtime_ns, entry.inode

@@ -1,0 +1,177 @@
+"""A client of one kernel: runs a cell and tells when it ended. Deadlines are the caller's."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sandbox.errors import StartFailed
+from sandbox.kernel.collector import Collector
+from sandbox.kernel.wire import Incoming, Signer, WireError
+from sandbox.kernel.zmtp import Channel, Message, SocketType
+
+_RETRY = 0.005  # seconds between attempts to connect
+_ASK_AGAIN = 0.25  # seconds after which readiness is asked for once more
+_IDLE_PATIENCE = 1.0  # seconds of silence after the reply until "idle" counts as lost
+
+
+class Cell:
+    """A cell that runs.
+
+    Attributes:
+        collector: Gathers its outputs.
+        reply: Content of the shell reply, once it is there.
+        idle: Whether the kernel has said that nothing more comes.
+        heard: When the kernel last sent anything at all, on the monotonic clock.
+    """
+
+    def __init__(self, message_id: str, collector: Collector) -> None:
+        self.collector = collector
+        self.reply: dict[str, Any] | None = None
+        self.idle = False
+        self.message_id = message_id
+        self._replied = asyncio.Event()
+        self._idle = asyncio.Event()
+        self.heard = time.monotonic()
+
+    async def ended(self) -> None:
+        """Wait for the reply, then for the end of the output; that one only while it goes on."""
+        await self._replied.wait()
+        while not self.idle:
+            silence = time.monotonic() - self.heard
+            if silence >= _IDLE_PATIENCE:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), _IDLE_PATIENCE - silence)
+
+    def on_shell(self, message: Incoming) -> None:
+        """Take a message of the shell channel that belongs to this cell."""
+        if message.kind == 'execute_reply' and self.reply is None:
+            self.reply = message.content()
+            self._replied.set()
+
+    def on_iopub(self, message: Incoming) -> None:
+        """Take a message of the output channel that belongs to this cell."""
+        content = message.content()
+        if message.kind == 'status':
+            if content.get('execution_state') == 'idle':
+                self.idle = True
+                self._idle.set()
+        else:
+            self.collector.feed(message.kind, content)
+
+
+class KernelClient:
+    """Connections to a kernel's shell and output sockets.
+
+    Args:
+        connection: Jupyter's connection information, with the `ipc` transport.
+        max_message_bytes: Largest message that is read.
+    """
+
+    def __init__(self, connection: Mapping[str, Any], max_message_bytes: int) -> None:
+        self._connection = connection
+        self._max_bytes = max_message_bytes
+        self._signer = Signer(str(connection['key']))
+        self._channels: list[Channel] = []
+        self._shell: Channel | None = None
+        self._output: Channel | None = None
+        self._cell: Cell | None = None
+        self._answered = asyncio.Event()
+        self._subscribed = asyncio.Event()
+
+    async def connect(self) -> None:
+        """Connect and wait until the kernel answers on both sockets.
+
+        It goes on trying for as long as it is let: the caller sets the deadline.
+        """
+        self._output = await self._open('SUB', 'iopub_port', self._on_iopub)
+        self._shell = await self._open('DEALER', 'shell_port', self._on_shell)
+        while not (self._answered.is_set() and self._subscribed.is_set()):
+            _, frames = self._signer.request('kernel_info_request', {})
+            self._shell.send(frames)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_AGAIN):
+                    await self._answered.wait()
+                    await self._subscribed.wait()
+            if self._shell.closed.done() or self._output.closed.done():
+                raise StartFailed('the kernel closed the connection before it was ready.')
+
+    def execute(self, code: str, collector: Collector) -> Cell:
+        """Send a cell. It runs at once: there is never another one before it."""
+        assert self._shell is not None
+        message_id, frames = self._signer.request(
+            'execute_request',
+            {
+                'code': code,
+                'silent': False,
+                'store_history': True,
+                'user_expressions': {},
+                'allow_stdin': False,
+                'stop_on_error': False,
+            },
+        )
+        self._cell = Cell(message_id, collector)
+        self._shell.send(frames)
+        return self._cell
+
+    async def broken(self) -> None:
+        """Wait until the kernel closes one of the connections."""
+        closed = [channel.closed for channel in self._channels]
+        await asyncio.wait(closed, return_when=asyncio.FIRST_COMPLETED)
+
+    async def drained(self) -> None:
+        """Wait until the output of a kernel that has ended is read to its last byte."""
+        if self._output is not None:
+            await asyncio.shield(self._output.closed)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._cell = None
+        for channel in self._channels:
+            channel.close()
+        for channel in self._channels:
+            await channel.closed
+
+    async def _open(
+        self, kind: SocketType, port: str, on_message: Callable[[Incoming], None]
+    ) -> Channel:
+        path = f'{self._connection["ip"]}-{self._connection[port]}'
+
+        def receive(message: Message) -> None:
+            self._receive(message, on_message)
+
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                _, channel = await loop.create_unix_connection(
+                    lambda: Channel(kind, receive, self._max_bytes), path
+                )
+            except OSError:
+                await asyncio.sleep(_RETRY)
+            else:
+                self._channels.append(channel)
+                await asyncio.shield(channel.ready)
+                return channel
+
+    def _receive(self, message: Message, on_message: Callable[[Incoming], None]) -> None:
+        if self._cell is not None:
+            self._cell.heard = time.monotonic()
+        if message.complete:
+            with contextlib.suppress(WireError):
+                on_message(self._signer.parse(message.frames))
+                return
+        if self._cell is not None:
+            self._cell.collector.dropped_message(0 if message.complete else message.size)
+
+    def _on_shell(self, message: Incoming) -> None:
+        if message.kind == 'kernel_info_reply':
+            self._answered.set()
+        elif self._cell is not None and message.parent == self._cell.message_id:
+            self._cell.on_shell(message)
+
+    def _on_iopub(self, message: Incoming) -> None:
+        self._subscribed.set()
+        if self._cell is not None and message.parent == self._cell.message_id:
+            self._cell.on_iopub(message)

@@ -1,0 +1,299 @@
+"""From a cell's Jupyter messages to its outputs. Free of input and output; never raises.
+
+Whatever the kernel sends, memory stays within the policy's limits, and what is left out is counted.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+from sandbox.kernel import mime
+from sandbox.kernel.text import Terminal, clean, left_out, plain
+from sandbox.policy import SandboxPolicy
+from sandbox.types import ErrorInfo, ExecutionEvent, Output, Truncation
+
+_MAX_NAME = 1_000
+_SLICE = 1 << 20  # characters handled at a time: a message may be large, copies of it are not
+_TRACEBACK_TAIL = 0.75
+_LAST_PLACES = 4  # one result, two streams that began late, the error
+StreamName = Literal['stdout', 'stderr']
+
+
+class _Segment:
+    """A run of one stream's text between other outputs."""
+
+    def __init__(self, name: StreamName) -> None:
+        self.name = name
+        self.head: list[str] = []
+        self.tail: deque[str] = deque()
+        self.dropped = 0
+
+    def output(self) -> Output:
+        head, tail = ''.join(self.head), ''.join(self.tail)
+        if not self.dropped:
+            return Output(self.name, head + tail)
+        return Output(
+            self.name, head + left_out(self.dropped) + tail, cut=(len(head), self.dropped)
+        )
+
+
+class _Stream:
+    """One stream of a cell over all its segments; head and tail of the whole are kept."""
+
+    def __init__(self, name: StreamName, limit: int) -> None:
+        self.name = name
+        self.segment: _Segment | None = None
+        self.terminal = Terminal()
+        self.dropped = 0
+        self._head_room = limit - limit // 2
+        self._tail_room = limit // 2
+        self._tails: deque[_Segment] = deque()
+
+    def feed(self, text: str) -> None:
+        self._append(self.terminal.feed(text))
+
+    def pause(self) -> None:
+        """Something else is put out next: nothing before it can be overwritten any more."""
+        self._append(self.terminal.flush())
+
+    def _append(self, text: str) -> None:
+        segment = self.segment
+        if segment is None or not text:
+            return
+        if self._head_room:
+            head = text[: self._head_room]
+            segment.head.append(head)
+            self._head_room -= len(head)
+            text = text[len(head) :]
+        if text:
+            segment.tail.append(text)
+            self._tails.append(segment)
+            self._tail_room -= len(text)
+            while self._tail_room < 0:
+                self._trim()
+
+    def _trim(self) -> None:
+        oldest = self._tails[0]
+        first = oldest.tail.popleft()
+        cut = min(-self._tail_room, len(first))
+        if cut < len(first):
+            oldest.tail.appendleft(first[cut:])
+        else:
+            self._tails.popleft()
+        oldest.dropped += cut
+        self.dropped += cut
+        self._tail_room += cut
+
+
+class Collector:
+    """Collects what one cell puts out.
+
+    Args:
+        policy: The limits.
+        listener: Called with an event for every output as it arrives, up to the limits.
+    """
+
+    def __init__(
+        self, policy: SandboxPolicy, listener: Callable[[ExecutionEvent], None] | None = None
+    ) -> None:
+        self.error: ErrorInfo | None = None
+        self.execution_count: int | None = None
+        self._policy = policy
+        self._listener = listener
+        self._live_room = 2 * policy.output_chars
+        self._messages = 0
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            'stream': self._on_stream,
+            'display_data': self._on_display,
+            'update_display_data': self._on_update,
+            'execute_result': self._on_result,
+            'error': self._on_error,
+            'clear_output': self._on_clear,
+            'execute_input': self._on_input,
+        }
+        self._reset()
+
+    def _reset(self) -> None:
+        limit = self._policy.output_chars
+        self._entries: list[_Segment | Output] = []
+        self._streams = {
+            'stdout': _Stream('stdout', limit),
+            'stderr': _Stream('stderr', limit),
+        }
+        self._bytes_room = self._policy.output_bytes
+        self._text_chars = self._outputs = self._bytes = 0
+        self._clear_pending = False
+
+    def feed(self, kind: str, content: object) -> None:
+        """Take a message that belongs to this cell; what is not understood is ignored."""
+        handler = self._handlers.get(kind)
+        if handler and isinstance(content, dict):
+            handler(content)
+
+    def dropped_message(self, size: int = 0) -> None:
+        """Count a message that was malformed, forged or, with its size, too large to be read."""
+        self._messages += 1
+        self._bytes += size
+
+    def reply(self, content: dict[str, Any]) -> None:
+        """Take the shell reply, whose error may be all that is known about it."""
+        self._take_count(content)
+        if content.get('status') == 'error' and self.error is None:
+            self._on_error(content)
+
+    def outputs(self) -> tuple[Output, ...]:
+        """Return the outputs so far, the error last."""
+        for stream in self._streams.values():
+            stream.pause()
+        made = [e.output() if isinstance(e, _Segment) else e for e in self._entries]
+        made.sort(key=lambda output: output.kind == 'error')
+        return tuple(output for output in made if output.kind in _RICH or output.text)
+
+    def truncated(self) -> Truncation:
+        """Return what was left out so far."""
+        return Truncation(
+            stdout_chars=self._streams['stdout'].dropped,
+            stderr_chars=self._streams['stderr'].dropped,
+            text_chars=self._text_chars,
+            outputs=self._outputs,
+            bytes=self._bytes,
+            messages=self._messages,
+        )
+
+    def _on_stream(self, content: dict[str, Any]) -> None:
+        name, text = content.get('name'), content.get('text')
+        if name not in ('stdout', 'stderr') or not isinstance(text, str):
+            return
+        self._clear_if_pending()
+        stream = self._streams[name]
+        last = self._entries[-1] if self._entries else None
+        if stream.segment is None or last is not stream.segment:
+            self._pause_streams()
+            # Over the limit, text goes on in the stream's last segment: nothing of it is lost.
+            if stream.segment is None or len(self._entries) < self._policy.max_outputs:
+                stream.segment = _Segment(stream.name)
+                self._entries.append(stream.segment)
+        for start in range(0, len(text), _SLICE):
+            stream.feed(text[start : start + _SLICE])
+        if self._listener and self._live_room > 0:
+            piece = plain(text[: self._live_room])
+            self._live_room -= len(piece)
+            self._emit(Output(stream.name, piece))
+
+    def _on_display(self, content: dict[str, Any]) -> None:
+        self._add(self._rich('display', content))
+
+    def _on_update(self, content: dict[str, Any]) -> None:
+        new = self._rich('display', content)
+        places = [
+            index
+            for index, entry in enumerate(self._entries)
+            if isinstance(entry, Output) and entry.display_id == new.display_id is not None
+        ]
+        if not places:
+            # It updates a display of an earlier cell, whose result is out: show it here.
+            self._add(new)
+            return
+        for index in places:
+            self._entries[index] = new
+        self._emit(new)
+
+    def _on_result(self, content: dict[str, Any]) -> None:
+        self._take_count(content)
+        self._add(self._rich('result', content), places=1)
+
+    def _on_error(self, content: dict[str, Any]) -> None:
+        name, message = content.get('ename'), content.get('evalue')
+        lines = content.get('traceback')
+        lines = [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+        name = plain(name)[:_MAX_NAME] if isinstance(name, str) else ''
+        message, _ = self._text(message if isinstance(message, str) else '')
+        trace, cut = self._text('\n'.join(lines), tail=_TRACEBACK_TAIL)
+        self.error = ErrorInfo(name, message, trace)
+        self._entries = [e for e in self._entries if isinstance(e, _Segment) or e.kind != 'error']
+        self._add(Output('error', trace or f'{name}: {message}', cut=cut), places=_LAST_PLACES)
+
+    def _on_clear(self, content: dict[str, Any]) -> None:
+        self._clear_pending = True
+        if not content.get('wait'):
+            self._clear_if_pending()
+
+    def _on_input(self, content: dict[str, Any]) -> None:
+        self._take_count(content)
+
+    def _take_count(self, content: dict[str, Any]) -> None:
+        count = content.get('execution_count')
+        if type(count) is int and 0 <= count < 1 << 53:
+            self.execution_count = count
+
+    def _add(self, output: Output, *, places: int = 0) -> None:
+        """Append an output; the last result and the error have places of their own."""
+        self._clear_if_pending()
+        self._pause_streams()
+        if len(self._entries) >= self._policy.max_outputs + places:
+            self._outputs += 1
+            return
+        self._entries.append(output)
+        self._emit(output)
+
+    def _clear_if_pending(self) -> None:
+        if self._clear_pending:
+            self._reset()
+            if self._listener:
+                self._listener(ExecutionEvent('output', clear=True))
+
+    def _pause_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.pause()
+
+    def _emit(self, output: Output) -> None:
+        if self._listener:
+            self._listener(ExecutionEvent('output', output=output))
+
+    def _text(self, text: str, *, tail: float = 0.5) -> tuple[str, tuple[int, int] | None]:
+        text = plain(text)
+        limit = self._policy.output_chars
+        excess = len(text) - limit
+        if excess <= 0:
+            return text, None
+        self._text_chars += excess
+        end = int(limit * tail)
+        start = limit - end
+        shortened = text[:start] + left_out(excess) + text[len(text) - end :]
+        return shortened, (start, excess)
+
+    def _rich(self, kind: Literal['result', 'display'], content: dict[str, Any]) -> Output:
+        data: dict[str, Any] = {}
+        over: dict[str, int] = {}
+        text = ''
+        cut: tuple[int, int] | None = None
+        for name, sent in mime.bundle(content.get('data')):
+            value, shortened = sent, None
+            if name == 'text/plain':
+                value, shortened = self._text(mime.as_text(sent))
+            kept, size = mime.decode(name, value, self._policy.image_bytes)
+            if kept is None or size > self._bytes_room:
+                over[name] = size
+                self._bytes += size
+            else:
+                data[name] = kept
+                self._bytes_room -= size
+                if name == 'text/plain':
+                    text, cut = kept, shortened
+        return Output(
+            kind,
+            text,
+            data,
+            mime.metadata(content.get('metadata')),
+            _display_id(content.get('transient')),
+            over,
+            cut,
+        )
+
+
+_RICH = ('result', 'display', 'error')
+
+
+def _display_id(transient: object) -> str | None:
+    name = transient.get('display_id') if isinstance(transient, dict) else None
+    return clean(name)[:_MAX_NAME] if isinstance(name, str) else None

@@ -1,0 +1,367 @@
+"""One running sandbox with the kernel in it: cells with a wall clock, restarts, files.
+
+A session owns at most one machine at a time. It decides what happens when a machine is lost.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol, Self, runtime_checkable
+
+from sandbox.backends.base import Backend, Instance
+from sandbox.errors import SandboxError, SandboxLost, StartFailed
+from sandbox.kernel import verdict
+from sandbox.kernel.client import Cell, KernelClient
+from sandbox.kernel.collector import Collector
+from sandbox.kernel.supervisor import FileEntry, Supervisor
+from sandbox.kernel.verdict import Ending
+from sandbox.policy import SandboxPolicy
+from sandbox.types import ExecutionEvent, ExecutionResult, Outcome
+
+Listener = Callable[[ExecutionEvent], None]
+
+_PULSE = 5.0  # seconds between looks at whether the sandbox is alive at all
+_DRAIN = 0.5  # seconds for the last output of a kernel that has ended
+_OBITUARY = 1.0  # seconds for the news of a death after the kernel's connections have ended
+_DESCRIBE = 10.0
+
+
+class Files(Protocol):
+    """The files of a running sandbox. `Supervisor` is one."""
+
+    async def list(self, path: str, limit: int) -> tuple[list[FileEntry], bool]:
+        """Return the tree below a folder, and whether there is more of it."""
+        ...
+
+    def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file."""
+        ...
+
+    async def write(self, path: str, size: int, chunks: AsyncIterator[bytes]) -> None:
+        """Write a file."""
+        ...
+
+    async def delete(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+
+@runtime_checkable
+class Machine(Protocol):
+    """What a session needs of a running sandbox."""
+
+    @property
+    def files(self) -> Files:
+        """Its files."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """Container or process id."""
+        ...
+
+    @property
+    def loss(self) -> str | None:
+        """Why it is gone, or None."""
+        ...
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a kernel is there that waits for a cell."""
+        ...
+
+    async def probe(self) -> None:
+        """Find out whether it is still there: sets `loss` if it is not."""
+        ...
+
+    async def run(
+        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event
+    ) -> ExecutionResult:
+        """Run one cell for at most `limit` seconds; setting `stop` ends it early.
+
+        Never raises for user code.
+        """
+        ...
+
+    async def interrupt(self) -> None:
+        """Interrupt the cell that runs, if one does."""
+        ...
+
+    async def restart(self) -> None:
+        """Replace the kernel by a new one; files stay."""
+        ...
+
+    async def close(self) -> None:
+        """Remove the sandbox. May be repeated; raises if it may still be there."""
+        ...
+
+
+async def open_machine(
+    backend: Backend, policy: SandboxPolicy, labels: Mapping[str, str]
+) -> Machine:
+    """Start a sandbox and wait for its kernel.
+
+    Raises:
+        BackendUnavailable, ImageMissing, StartFailed: It could not be started; nothing is left.
+    """
+    try:
+        async with asyncio.timeout(policy.start_timeout):
+            instance = await backend.start(policy, labels=labels)
+    except TimeoutError:
+        raise _too_slow('the sandbox', policy) from None
+    if isinstance(instance, Machine):
+        return instance  # one that needs no process
+    return await KernelMachine.open(instance, policy)
+
+
+class KernelMachine:
+    """An instance of a back end, its supervisor and its kernel. Make it with `open`."""
+
+    def __init__(self, instance: Instance, policy: SandboxPolicy, supervisor: Supervisor) -> None:
+        self.loss: str | None = None
+        self._instance = instance
+        self._policy = policy
+        self._supervisor = supervisor
+        self._client: KernelClient | None = None
+        self._ending: Ending | None = None  # of the cell that runs
+
+    @classmethod
+    async def open(cls, instance: Instance, policy: SandboxPolicy) -> Self:
+        """Connect to a new instance; it is removed again where that fails."""
+        supervisor = None
+        try:
+            async with asyncio.timeout(policy.start_timeout):
+                supervisor = await Supervisor.connect(instance.endpoint.control)
+                machine = cls(instance, policy, supervisor)
+                await machine._await_kernel()
+        except BaseException as error:
+            cause = await _describe(instance) if isinstance(error, TimeoutError) else ''
+            if supervisor is not None:
+                await supervisor.close()
+            await instance.remove()
+            if isinstance(error, TimeoutError):
+                raise _too_slow('the sandbox', policy, cause) from None
+            raise
+        return machine
+
+    @property
+    def id(self) -> str:
+        """Container or process id."""
+        return self._instance.id
+
+    @property
+    def files(self) -> Files:
+        """Its files."""
+        return self._supervisor
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a kernel is there that waits for a cell."""
+        idle = self._client is not None and self._ending is None
+        return idle and self._supervisor.exit is None and not self._supervisor.lost
+
+    async def probe(self) -> None:
+        """Find out whether it is still there: sets `loss` if it is not."""
+        try:
+            await self._supervisor.probe()
+        except SandboxError:
+            self.loss = self.loss or await self._describe_loss()
+
+    async def run(
+        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event
+    ) -> ExecutionResult:
+        """Run one cell for at most `limit` seconds; setting `stop` ends it early."""
+        assert self._client is not None
+        collector = Collector(self._policy, listener)
+        ending = self._ending = Ending()
+        cell = self._client.execute(code, collector)
+        watch = _Watch(cell, self._supervisor, self._client, stop)
+        try:
+            await self._see_through(watch, ending, limit)
+        except SandboxError:
+            ending.loss = self.loss or await self._describe_loss()
+        finally:
+            await watch.close()
+        ending.reply, ending.output_ended = cell.reply, cell.idle
+        if ending.state_preserved:
+            self._ending = None  # otherwise the kernel stays unfit until it is replaced
+        elif ending.loss is not None:
+            self.loss = ending.loss
+        return self._result(collector, ending)
+
+    async def _see_through(self, watch: '_Watch', ending: Ending, limit: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit
+        while not await watch.wait(min(deadline - loop.time(), _PULSE), stoppable=True):
+            if loop.time() >= deadline:
+                ending.timed_out = limit
+                break
+            await self._supervisor.probe()
+        if watch.stopped and not watch.cell_ended:
+            ending.stopped = True
+        if ending.stopped or ending.timed_out is not None:
+            ending.steps.append('interrupt')
+            await self._supervisor.signal(signal.SIGINT)
+            await watch.wait(self._policy.interrupt_grace)
+        if watch.cell_ended and self._supervisor.exit is None:
+            return
+        if watch.broken:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._supervisor.gone(), _OBITUARY)
+            ending.disconnected = self._supervisor.exit is None
+        if self._supervisor.lost:
+            raise SandboxLost('the sandbox is gone.')
+        ending.exit = self._supervisor.exit
+        if ending.exit is None:
+            ending.steps.append('kill')
+            await self._supervisor.kill()
+        await self._drain()
+
+    async def _drain(self) -> None:
+        assert self._client is not None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._client.drained(), _DRAIN)
+
+    async def interrupt(self) -> None:
+        """Interrupt the cell that runs, if one does."""
+        if self._ending is not None:
+            self._ending.interrupted = True
+            await self._supervisor.signal(signal.SIGINT)
+
+    async def restart(self) -> None:
+        """Replace the kernel by a new one; files stay.
+
+        Raises:
+            StartFailed: The new kernel did not become ready.
+            SandboxLost: The sandbox is gone.
+        """
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+        try:
+            async with asyncio.timeout(self._policy.start_timeout):
+                # First nobody is left who could write into the folder of sockets.
+                await self._supervisor.kill()
+                await self._instance.unseal()
+                await self._supervisor.start()
+                await self._await_kernel()
+        except TimeoutError:
+            raise _too_slow('the new kernel', self._policy) from None
+        except SandboxLost:
+            self.loss = await self._describe_loss()
+            raise
+        self._ending = None
+
+    async def _await_kernel(self) -> None:
+        client = KernelClient(self._instance.endpoint.connection, self._policy.max_message_bytes)
+        connecting = asyncio.create_task(client.connect())
+        gone = asyncio.create_task(self._supervisor.gone())
+        try:
+            await asyncio.wait({connecting, gone}, return_when=asyncio.FIRST_COMPLETED)
+            self._check_born()
+            await connecting
+            await self._instance.seal()
+        except BaseException:
+            await client.close()
+            raise
+        finally:
+            await _cancel(connecting, gone)
+        self._client = client
+
+    def _check_born(self) -> None:
+        if self._supervisor.lost:
+            raise SandboxLost('the sandbox went away while its kernel started.')
+        if (end := self._supervisor.exit) is not None:
+            how = f'signal {end.signal}' if end.signal else f'exit code {end.code}'
+            raise StartFailed(f'the kernel ended while it started ({how}): {end.log.strip()}')
+
+    async def close(self) -> None:
+        """Remove the sandbox. May be repeated; raises if it may still be there."""
+        self.loss = self.loss or 'its session was closed'
+        try:
+            await self._instance.remove()
+        finally:
+            # Without an owner, one that could not be removed ends itself after a while.
+            await self._supervisor.close()
+            if self._client is not None:
+                await self._client.close()
+
+    async def _describe_loss(self) -> str:
+        return await _describe(self._instance)
+
+    def _result(self, collector: Collector, ending: Ending) -> ExecutionResult:
+        if ending.reply is not None:
+            collector.reply(ending.reply)
+        outcome = verdict.outcome(ending)
+        return ExecutionResult(
+            outcome=outcome,
+            outputs=collector.outputs(),
+            error=None if outcome is Outcome.OK else collector.error,
+            state_preserved=ending.state_preserved,
+            notices=tuple(verdict.notices(ending, self._policy)),
+            execution_count=collector.execution_count,
+            truncated=collector.truncated(),
+            exit_code=ending.exit.code if ending.exit else None,
+            signal=ending.exit.signal if ending.exit else None,
+            steps=tuple(ending.steps),
+            text_limit=self._policy.model_text_chars,
+        )
+
+
+class _Watch:
+    """Everything that may end a cell, waited for together."""
+
+    def __init__(
+        self, cell: Cell, supervisor: Supervisor, client: KernelClient, stop: asyncio.Event
+    ) -> None:
+        self._ended = asyncio.create_task(cell.ended())
+        self._broken = asyncio.create_task(client.broken())
+        self._gone = asyncio.create_task(supervisor.gone())
+        self._stop = asyncio.create_task(stop.wait())
+
+    @property
+    def cell_ended(self) -> bool:
+        return self._ended.done()
+
+    @property
+    def broken(self) -> bool:
+        return self._broken.done()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.done()
+
+    async def wait(self, seconds: float, *, stoppable: bool = False) -> bool:
+        """Wait at most `seconds`; return whether there is news."""
+        tasks: set[asyncio.Task[Any]] = {self._ended, self._broken, self._gone}
+        if stoppable:
+            tasks.add(self._stop)
+        done, _ = await asyncio.wait(
+            tasks, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
+        )
+        return bool(done)
+
+    async def close(self) -> None:
+        await _cancel(self._ended, self._broken, self._gone, self._stop)
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _describe(instance: Instance) -> str:
+    try:
+        return await asyncio.wait_for(instance.describe_loss(), _DESCRIBE)
+    except (TimeoutError, OSError, SandboxError):
+        return 'it does not answer'
+
+
+def _too_slow(what: str, policy: SandboxPolicy, cause: str = '') -> StartFailed:
+    because = f' ({cause})' if cause else ''
+    return StartFailed(
+        f'{what} was not ready within {policy.start_timeout:g} s{because}; nothing is left of it.',
+        hint='Try again, or allow more with SandboxPolicy(start_timeout=...).',
+    )

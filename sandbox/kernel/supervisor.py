@@ -1,0 +1,334 @@
+"""The host's side of the guest's supervisor: life and death of the kernel, and its files.
+
+A frame is a 4-byte big-endian length and a JSON object of at most 1 MiB; a `size` in it announces
+raw bytes behind it. The supervisor runs beside hostile code and is not trusted either: every frame
+is bounded and checked, and every answer has a deadline.
+"""
+
+import asyncio
+import contextlib
+import json
+import struct
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple, Self
+
+from sandbox.errors import SandboxError, SandboxLost
+
+MAX_FRAME = 1 << 20
+CHUNK = 256 * 1024
+_ANSWER = 10.0  # seconds until an answer is overdue
+_PULSE = 5.0  # seconds until a sandbox that says nothing counts as gone
+_STALL = 30.0  # seconds without progress after which a transfer is given up
+_RETRY = 0.005
+_MAX_LOG = 4_096
+_MAX_TRANSFERS = 4  # the supervisor serves a few more at a time
+
+
+class Exit(NamedTuple):
+    """How a kernel process ended.
+
+    Attributes:
+        generation: Which kernel of this supervisor it was.
+        code: Its exit code, or None where a signal ended it.
+        signal: The signal that ended it, or None.
+        oom_kills: Processes of the sandbox that were killed for lack of memory in its time.
+        log: The end of what it wrote to its real standard error.
+    """
+
+    generation: int
+    code: int | None
+    signal: int | None
+    oom_kills: int
+    log: str
+
+
+class FileEntry(NamedTuple):
+    """A file as the supervisor sees it."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    kind: str
+    inode: int
+
+
+class Refusal(SandboxError):
+    """The supervisor refused a request; `code` says why in one word."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Supervisor:
+    """The owner's connection. Make it with `connect`.
+
+    Attributes:
+        exit: How the kernel ended, or None while it runs.
+        lost: Whether the connection has ended.
+    """
+
+    def __init__(
+        self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.exit: Exit | None = None
+        self.lost = False
+        self.generation = 0
+        self._path = path
+        self._reader = reader
+        self._writer = writer
+        self._changed = asyncio.Event()
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._count = 0
+        self._transfers = asyncio.Semaphore(_MAX_TRANSFERS)
+        self._task = asyncio.create_task(self._read(), name='sandbox-supervisor')
+
+    @classmethod
+    async def connect(cls, path: str) -> Self:
+        """Connect and become the owner. Goes on trying: the caller sets the deadline."""
+        while True:
+            try:
+                reader, writer = await asyncio.open_unix_connection(path, limit=CHUNK)
+            except OSError:
+                await asyncio.sleep(_RETRY)
+                continue
+            client = cls(path, reader, writer)
+            try:
+                answer = await client.request('own')
+            except SandboxLost:
+                # It listens before it serves; or nobody could be told from a stale socket.
+                await client.close()
+                await asyncio.sleep(_RETRY)
+            except BaseException:
+                await client.close()
+                raise
+            else:
+                client.generation = _natural(answer.get('generation'))
+                return client
+
+    async def request(self, op: str, *, patience: float = _ANSWER, **fields: Any) -> dict[str, Any]:
+        """Ask the supervisor for something and return its answer.
+
+        Raises:
+            Refusal: It refused.
+            SandboxLost: It did not answer in time, or is gone.
+        """
+        if self.lost:
+            raise SandboxLost('the sandbox is gone.')
+        self._count += 1
+        number = self._count
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            self._writer.write(_encode({'op': op, 'id': number, **fields}))
+            return _checked(await asyncio.wait_for(answer, patience))
+        except TimeoutError:
+            raise SandboxLost(f'the sandbox did not answer within {patience:g} s.') from None
+        finally:
+            self._waiting.pop(number, None)
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the kernel and its process group; one that has ended is left alone."""
+        with contextlib.suppress(Refusal):
+            await self.request('signal', signal=number)
+
+    async def kill(self) -> None:
+        """Kill the kernel and all other processes of the session, and wait for the end.
+
+        Raises:
+            SandboxLost: It did not end, or the sandbox is gone.
+        """
+        await self.request('kill')
+        try:
+            await asyncio.wait_for(self.gone(), _ANSWER)
+        except TimeoutError:
+            raise SandboxLost(f'the kernel was killed but did not end in {_ANSWER:g} s.') from None
+
+    async def probe(self) -> None:
+        """Return if the sandbox answers, soon.
+
+        Raises:
+            SandboxLost: It does not.
+        """
+        await self.request('status', patience=_PULSE)
+
+    async def start(self) -> None:
+        """Start a kernel where none runs."""
+        answer = await self.request('start')
+        self.generation = _natural(answer.get('generation'))
+        if self.exit and self.exit.generation < self.generation:
+            self.exit = None
+            self._changed.clear()
+
+    async def gone(self) -> None:
+        """Wait until the kernel has ended or the connection is lost."""
+        while self.exit is None and not self.lost:
+            await self._changed.wait()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        await _close(self._writer)
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                message = await _receive(self._reader)
+                if message.get('event') == 'exited':
+                    self._exited(message)
+                else:
+                    self._answered(message)
+        except (OSError, SandboxError):
+            self.lost = True
+            self._changed.set()
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_exception(SandboxLost('the sandbox is gone.'))
+
+    def _answered(self, message: dict[str, Any]) -> None:
+        answer = self._waiting.get(_natural(message.get('id')))
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _exited(self, event: dict[str, Any]) -> None:
+        log = event.get('log')
+        self.exit = Exit(
+            generation=_natural(event.get('generation')),
+            code=_integer(event.get('code')),
+            signal=_integer(event.get('signal')),
+            oom_kills=_natural(event.get('oom_kills')),
+            log=log[-_MAX_LOG:] if isinstance(log, str) else '',
+        )
+        self._changed.set()
+
+    # Files: one connection each, served by a process of its own in the guest.
+
+    async def list(self, path: str, limit: int) -> tuple[list[FileEntry], bool]:
+        """Return the tree below a folder, and whether it holds more than that.
+
+        Raises:
+            Refusal: There is no such folder.
+            SandboxLost: The sandbox is gone or does not answer.
+        """
+        async with self._connection() as (reader, writer):
+            writer.write(_encode({'op': 'list', 'path': path, 'max': limit}))
+            answer = _checked(await _receive_soon(reader))
+        raw = answer.get('entries')
+        entries = [_entry(values) for values in raw] if isinstance(raw, list) else []
+        return [entry for entry in entries if entry is not None][:limit], bool(answer.get('more'))
+
+    async def write(self, path: str, size: int, chunks: AsyncIterator[bytes]) -> None:
+        """Write a file of `size` bytes; folders on the way are made.
+
+        Raises:
+            Refusal: The path is refused, or there is no space.
+            SandboxLost: The sandbox is gone or does not answer.
+        """
+        async with self._connection() as (reader, writer):
+            writer.write(_encode({'op': 'write', 'path': path, 'size': size}))
+            async for chunk in chunks:
+                writer.write(chunk)
+                await asyncio.wait_for(writer.drain(), _STALL)
+            _checked(await _receive_soon(reader))
+
+    async def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
+        """Yield the bytes of a regular file of at most `limit` bytes.
+
+        Raises:
+            Refusal: There is no such file, it is not a regular one, too large, or it changed.
+            SandboxLost: The sandbox is gone or does not answer.
+        """
+        async with self._connection() as (reader, writer):
+            writer.write(_encode({'op': 'read', 'path': path, 'max': limit}))
+            left = _natural(_checked(await _receive_soon(reader)).get('size'))
+            if left > limit:
+                raise Refusal('too_large', f'the file has {left:,} bytes')
+            while left:
+                chunk = await asyncio.wait_for(reader.read(min(CHUNK, left)), _STALL)
+                if not chunk:
+                    raise SandboxLost('the sandbox went away in the middle of a file.')
+                left -= len(chunk)
+                yield chunk
+            _checked(await _receive_soon(reader))
+
+    async def delete(self, path: str) -> None:
+        """Remove a file, a link, or a folder with all it holds.
+
+        Raises:
+            Refusal: There is no such file.
+            SandboxLost: The sandbox is gone or does not answer.
+        """
+        async with self._connection() as (reader, writer):
+            writer.write(_encode({'op': 'delete', 'path': path}))
+            _checked(await _receive_soon(reader))
+
+    @contextlib.asynccontextmanager
+    async def _connection(
+        self,
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        async with self._transfers:
+            try:
+                reader, writer = await asyncio.open_unix_connection(self._path, limit=CHUNK)
+            except OSError as error:
+                raise SandboxLost(f'the sandbox is gone: {error}.') from error
+            try:
+                yield reader, writer
+            except TimeoutError as error:
+                raise SandboxLost(f'the sandbox stood still for {_STALL:g} s.') from error
+            except OSError as error:
+                raise SandboxLost(f'the sandbox went away: {error}.') from error
+            finally:
+                await _close(writer)
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    body = json.dumps(message).encode('ascii')
+    return struct.pack('>I', len(body)) + body
+
+
+async def _receive_soon(reader: asyncio.StreamReader) -> dict[str, Any]:
+    return await asyncio.wait_for(_receive(reader), _STALL)
+
+
+async def _receive(reader: asyncio.StreamReader) -> dict[str, Any]:
+    try:
+        (length,) = struct.unpack('>I', await reader.readexactly(4))
+        if length > MAX_FRAME:
+            raise SandboxLost(f'the sandbox sent a frame of {length:,} bytes.')
+        message = json.loads(await reader.readexactly(length))
+    except asyncio.IncompleteReadError:
+        raise SandboxLost('the sandbox closed the connection.') from None
+    except (ValueError, RecursionError):
+        raise SandboxLost('the sandbox sent something that is not JSON.') from None
+    return message if isinstance(message, dict) else {}
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer.get('ok') is not True:
+        raise Refusal(str(answer.get('error'))[:100], str(answer.get('message'))[:1_000])
+    return answer
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+def _integer(value: object) -> int | None:
+    return value if type(value) is int and abs(value) < 1 << 62 else None
+
+
+def _natural(value: object) -> int:
+    return max(_integer(value) or 0, 0)
+
+
+def _entry(values: object) -> FileEntry | None:
+    if not isinstance(values, list) or len(values) != 5:
+        return None
+    path, size, mtime_ns, kind, inode = values
+    if not isinstance(path, str) or not isinstance(kind, str):
+        return None
+    return FileEntry(path, _natural(size), _integer(mtime_ns) or 0, kind, _natural(inode))

@@ -1,0 +1,107 @@
+"""Text from a kernel: terminal codes removed, carriage returns applied, length bounded.
+
+No function here raises, whatever the text; all of them are free of input and output.
+"""
+
+import re
+
+MAX_LINE = 8_192
+"""Characters of an unfinished line that a carriage return can still overwrite."""
+
+_ESCAPE = re.compile(
+    r'\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]'  # CSI: colours, cursor, erase
+    r'|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)'  # OSC, DCS, SOS, PM, APC: titles, links
+    r'|\x1b[ -/]*[0-~]'  # two-character sequences
+)
+_PARTIAL_ESCAPE = re.compile(
+    r'(?:\x1b|\x1b\[[0-?]*[ -/]*|\x9b[0-?]*[ -/]*|\x1b[\]PX^_][^\x07\x1b\x9c]*\x1b?|\x1b[ -/]+)\Z'
+)
+_ERASE_LINE = re.compile(r'(?:\x1b\[|\x9b)[02]?K')
+_SURROGATE = re.compile('[\ud800-\udfff]')
+_MAX_ESCAPE = 4_096
+_ERASE = '\ud800'  # "erase to the end of the line"; cleaned text holds no surrogate
+_MOVES = re.compile(f'[\r\b{_ERASE}]')
+_MOVES_OR_NEWLINE = re.compile(f'([\n\r\b{_ERASE}])')
+
+
+def clean(text: str) -> str:
+    """Replace what UTF-8 cannot encode."""
+    return _SURROGATE.sub('\ufffd', text)
+
+
+def plain(text: str) -> str:
+    """Remove terminal codes and what UTF-8 cannot encode."""
+    return clean(_strip_escapes(text))
+
+
+def _strip_escapes(text: str) -> str:
+    return _ESCAPE.sub('', text).replace('\x1b', '').replace('\x9b', '')
+
+
+def left_out(count: int) -> str:
+    """Return the line that stands where text was cut."""
+    return f'\n[... {count:,} characters left out ...]\n'
+
+
+class Terminal:
+    r"""Text as a terminal would show it: `\r` goes back to the start of the line.
+
+    Text comes out as soon as no carriage return can change it any more; what is held back is at
+    most `MAX_LINE` characters of a line and one unfinished escape sequence.
+    """
+
+    def __init__(self) -> None:
+        self._partial = ''
+        self._line = ''
+        self._column = 0
+
+    def feed(self, text: str) -> str:
+        """Take the next piece and return what is final by now."""
+        text = self._partial + text
+        self._partial = ''
+        if found := _PARTIAL_ESCAPE.search(text, max(0, len(text) - _MAX_ESCAPE)):
+            text, self._partial = text[: found.start()], found.group()
+        text = clean(text)
+        if '\x1b' in text or '\x9b' in text:
+            text = _strip_escapes(_ERASE_LINE.sub(_ERASE, text))
+        if self._line or _MOVES.search(text):
+            return self._feed_moves(text)
+        done, newline, self._line = text.rpartition('\n')
+        self._column = len(self._line)
+        return done + newline + self._overflow()
+
+    def flush(self) -> str:
+        """Return what was held back, and start anew."""
+        text = self._line + plain(self._partial)
+        self._partial = self._line = ''
+        self._column = 0
+        return text
+
+    def _feed_moves(self, text: str) -> str:
+        final = []
+        for part in _MOVES_OR_NEWLINE.split(text):
+            if part == '\n':
+                final.append(self._line + '\n')
+                self._line = ''
+                self._column = 0
+            elif part == '\r':
+                self._column = 0
+            elif part == '\b':
+                self._column = max(0, self._column - 1)
+            elif part == _ERASE:
+                self._line = self._line[: self._column]
+            else:
+                end = self._column + len(part)
+                self._line = self._line[: self._column] + part + self._line[end:]
+                self._column = end
+                final.append(self._overflow())
+        return ''.join(final)
+
+    def _overflow(self) -> str:
+        # A line only grows at its end, so the column is there whenever it is too long.
+        excess = len(self._line) - MAX_LINE
+        if excess <= 0:
+            return ''
+        final, self._line = self._line[:excess], self._line[excess:]
+        self._column = len(self._line)
+        return final

@@ -1,0 +1,250 @@
+"""`SandboxManager` and `AsyncSandboxManager`: sessions by id, made on demand, closed when idle."""
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from sandbox.backends import Backend, get_backend
+from sandbox.core import Session
+from sandbox.errors import CapacityExceeded, PolicyError, SandboxClosed, SandboxError
+from sandbox.policy import SandboxPolicy
+from sandbox.portal import blocking
+from sandbox.session import AsyncSandbox, Sandbox
+
+Box = TypeVar('Box', bound=Session)
+
+_MAX_REMEMBERED = 1_000
+_LONGEST_SWEEP = 30.0
+
+
+class Manager(Generic[Box]):
+    """What both faces share.
+
+    Args:
+        policy: What each sandbox may use and do.
+        backend: `'docker'`, `'local'`, `'fake'`, or a back end.
+        image: Kernel image of the Docker back end; the one of this version if None.
+        max_sessions: Most sessions at a time.
+        idle_ttl: Seconds after its last use when a session is closed.
+        acquire_timeout: Seconds that a new session may wait for a place.
+        unsafe: Consent to a back end that isolates nothing (`'local'`).
+
+    Raises:
+        ValueError: An argument is out of range, or there is no such back end.
+    """
+
+    _box: type[Box]
+
+    def __init__(
+        self,
+        policy: SandboxPolicy = SandboxPolicy(),  # noqa: B008 - it is a frozen value
+        backend: str | Backend = 'docker',
+        image: str | None = None,
+        *,
+        max_sessions: int = 32,
+        idle_ttl: float = 900.0,
+        acquire_timeout: float = 30.0,
+        unsafe: bool = False,
+    ) -> None:
+        if max_sessions < 1 or idle_ttl <= 0 or acquire_timeout < 0:
+            raise PolicyError('max_sessions and idle_ttl must be positive, acquire_timeout >= 0.')
+        self.policy = policy
+        self.max_sessions = max_sessions
+        self.idle_ttl = idle_ttl
+        self.acquire_timeout = acquire_timeout
+        self._backend = get_backend(backend, image=image, unsafe=unsafe)
+        self._places = asyncio.Semaphore(max_sessions)
+        self._boxes: dict[str, Box] = {}
+        self._opening: dict[str, asyncio.Task[Box]] = {}
+        self._expired: OrderedDict[str, float] = OrderedDict()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the manager was closed."""
+        return self._closed
+
+    def sessions(self) -> list[str]:
+        """Return the ids of the sessions that are open."""
+        return sorted(self._boxes)
+
+    async def _session(self, id: str) -> Box:  # noqa: A002 - the public name
+        self._check_open()
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name='sandbox-sweeper')
+        box = self._boxes.get(id)
+        if box is not None and not box._closing:
+            box.last_used = time.monotonic()
+            return box
+        if id not in self._opening:
+            task = asyncio.create_task(self._open(id), name=f'sandbox-open-{id}')
+            self._opening[id] = task
+            task.add_done_callback(lambda _: self._opening.pop(id))
+        # One caller's cancellation is no reason to take the session from the others.
+        return await asyncio.shield(self._opening[id])
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SandboxClosed('the manager is closed.', hint='Make a new SandboxManager.')
+
+    async def _open(self, id: str) -> Box:  # noqa: A002 - the public name
+        if id in self._boxes:  # closed by its user
+            await self._forget(id)
+        try:
+            await asyncio.wait_for(self._places.acquire(), self.acquire_timeout)
+        except TimeoutError:
+            raise CapacityExceeded(
+                f'all {self.max_sessions} sessions are in use and none became free within '
+                f'{self.acquire_timeout:g} s.',
+                hint='Close a session, or raise max_sessions, idle_ttl or acquire_timeout.',
+            ) from None
+        box = self._box(self.policy, self._backend, id=id)
+        try:
+            self._check_open()
+            await box._any_machine()
+        except BaseException:
+            self._places.release()
+            raise
+        if (idle := self._expired.pop(id, None)) is not None:
+            box._note(
+                f'the session had been idle for {idle:.0f} s and was closed; this is a new one: '
+                'variables, imports and files from before are lost'
+            )
+        self._boxes[id] = box
+        return box
+
+    async def _forget(self, id: str) -> None:  # noqa: A002 - the public name
+        box = self._boxes[id]
+        await box._shut()
+        if self._boxes.pop(id, None) is not None:
+            self._places.release()
+
+    async def _close_session(self, id: str) -> None:  # noqa: A002 - the public name
+        if (task := self._opening.get(id)) is not None:
+            await asyncio.wait({task})
+        if id in self._boxes:
+            await self._forget(id)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(self.idle_ttl / 4, _LONGEST_SWEEP))
+            for id_, box in list(self._boxes.items()):
+                idle = time.monotonic() - box.last_used
+                if box.closed:
+                    await self._forget(id_)
+                elif idle >= self.idle_ttl and not box.busy:
+                    await self._expire(id_, idle)
+
+    async def _expire(self, id: str, idle: float) -> None:  # noqa: A002 - the public name
+        # One that cannot be removed now is tried again the next time.
+        with contextlib.suppress(SandboxError):
+            await self._forget(id)
+            self._expired[id] = idle
+            if len(self._expired) > _MAX_REMEMBERED:
+                self._expired.popitem(last=False)
+
+    async def _close(self) -> None:
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait({self._sweeper})
+        errors = await self._forget_all()
+        if self._opening:  # what waited for a place has one now, and sees that it is too late
+            await asyncio.wait(list(self._opening.values()))
+            errors = await self._forget_all()
+        if errors:
+            raise SandboxError(
+                f'{len(errors)} sessions could not be removed: {errors[0]}',
+                hint='Call close() again.',
+            ) from errors[0]
+
+    async def _forget_all(self) -> list[BaseException]:
+        ends = await asyncio.gather(*map(self._forget, list(self._boxes)), return_exceptions=True)
+        return [end for end in ends if isinstance(end, BaseException)]
+
+
+class _AsyncFace(Manager[Box]):
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def session(self, id: str) -> Box:  # noqa: A002 - the public name
+        """Return the session of this id; it is started if there is none.
+
+        The same id gives the same live session, also to callers that ask at the same time.
+
+        Args:
+            id: Any name, for instance of a user or a conversation.
+
+        Raises:
+            CapacityExceeded: All places are taken, and none became free in time.
+            SandboxClosed: The manager was closed.
+            SandboxError: The sandbox could not be started.
+        """
+        return await self._session(id)
+
+    async def close_session(self, id: str) -> None:  # noqa: A002 - the public name
+        """Close the session of this id; without one, do nothing.
+
+        Raises:
+            SandboxError: Its sandbox may still be there; call again.
+        """
+        await self._close_session(id)
+
+    async def close(self) -> None:
+        """Close all sessions. May be repeated.
+
+        Raises:
+            SandboxError: A sandbox may still be there; call again.
+        """
+        await self._close()
+
+
+class AsyncSandboxManager(_AsyncFace[AsyncSandbox]):
+    """Sessions by id for asyncio: made on demand, at most so many, closed when idle.
+
+    Example:
+        >>> async with AsyncSandboxManager(max_sessions=8) as manager:
+        ...     box = await manager.session('user-42')
+        ...     await box.execute('x = 1')
+    """
+
+    _box = AsyncSandbox
+
+
+class SandboxManager(Manager[Sandbox]):
+    """Sessions by id: made on demand, at most so many, closed when idle.
+
+    Example:
+        >>> with SandboxManager(max_sessions=8) as manager:
+        ...     box = manager.session('user-42')
+        ...     box.execute('x = 1')
+    """
+
+    _box = Sandbox
+
+    session = blocking(_AsyncFace[Sandbox].session)
+    close_session = blocking(_AsyncFace[Sandbox].close_session)
+    close = blocking(_AsyncFace[Sandbox].close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

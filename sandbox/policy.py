@@ -1,0 +1,171 @@
+"""`SandboxPolicy`: what a sandbox may use and do. A frozen value that can only be tightened."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+from sandbox.errors import PolicyError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+_NETWORKS = ('none', 'full')  # strictest first
+
+_INTEGERS: dict[str, int] = {  # name -> smallest valid value
+    'memory': 64 * MIB,
+    'pids': 16,
+    'disk': MIB,
+    'tmp': MIB,
+    'shm': MIB,
+    'output_chars': 1_000,
+    'max_outputs': 1,
+    'output_bytes': 64 * KIB,
+    'image_bytes': KIB,
+    'max_message_bytes': 64 * KIB,
+    'model_text_chars': 200,
+    'max_file_bytes': 0,
+    'max_files': 1,
+    'uid': 1,
+}
+_SECONDS = ('timeout', 'start_timeout', 'interrupt_grace', 'orphan_grace')
+
+
+@dataclass(frozen=True)
+class SandboxPolicy:
+    """Limits of one sandbox. Validated when made, comparable, hashable, and never changed.
+
+    Attributes:
+        cpus: Processor time, in cores.
+        memory: Memory of all processes and in-memory files together, in bytes; no swap.
+        pids: Processes and threads.
+        disk: Size of the workspace, in bytes. It lives in memory and counts there, too.
+        tmp: Size of `/tmp`, in bytes.
+        shm: Size of `/dev/shm`, in bytes.
+        network: `'none'`, or `'full'` to let the code reach whatever the host's network lets it.
+        timeout: Default wall clock of one cell, in seconds.
+        start_timeout: How long a sandbox and its kernel may take to become ready, in seconds.
+        interrupt_grace: How long a cell may take to end after an interrupt, in seconds; then its
+            kernel is killed.
+        orphan_grace: A sandbox whose owner is gone ends itself after this time, in seconds.
+        output_chars: Characters kept of each stream and of each plain text; head and tail.
+        max_outputs: Outputs kept of one cell.
+        output_bytes: Bytes kept of the rich representations of one cell (html, images, json...).
+        image_bytes: Largest image that is kept, in bytes.
+        max_message_bytes: Largest kernel message that is read, in bytes; a larger one is counted
+            and left out.
+        model_text_chars: Length of `ExecutionResult.text`, what a model is shown.
+        max_file_bytes: Largest file that goes in or out, in bytes.
+        max_files: Files that a listing names, and that are looked at after a cell.
+        env: Environment variables for the kernel. Nothing of the host's environment is passed on.
+        uid: User and group id of the code inside the sandbox; never root.
+
+    Raises:
+        PolicyError: A value is of the wrong type or out of range.
+    """
+
+    cpus: float = 1.0
+    memory: int = GIB
+    pids: int = 128
+    disk: int = 512 * MIB
+    tmp: int = 128 * MIB
+    shm: int = 256 * MIB
+    network: Literal['none', 'full'] = 'none'
+    timeout: float = 60.0
+    start_timeout: float = 60.0
+    interrupt_grace: float = 2.0
+    orphan_grace: float = 30.0
+    output_chars: int = 100_000
+    max_outputs: int = 256
+    output_bytes: int = 16 * MIB
+    image_bytes: int = 8 * MIB
+    max_message_bytes: int = 16 * MIB
+    model_text_chars: int = 8_000
+    max_file_bytes: int = 512 * MIB
+    max_files: int = 10_000
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    uid: int = 65_532
+
+    def __post_init__(self) -> None:
+        for name, least in _INTEGERS.items():
+            _check_integer(name, getattr(self, name), least)
+        for name in ('cpus', *_SECONDS):
+            _check_positive(name, getattr(self, name))
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if self.network not in _NETWORKS:
+            raise PolicyError(
+                f'network={self.network!r} is not supported.',
+                hint=f'Use one of {", ".join(map(repr, _NETWORKS))}.',
+            )
+        _check_env(self.env)
+        object.__setattr__(self, 'env', MappingProxyType(dict(self.env)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A read-only mapping cannot be pickled.
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return (_rebuild, ({**values, 'env': dict(self.env)},))
+
+    def tighten(self, **changes: Any) -> Self:
+        """Return a policy with the given fields made stricter.
+
+        Numbers may only go down, the network only from `'full'` to `'none'`, variables may only be
+        taken out of the environment, and the user id stays.
+
+        Args:
+            **changes: Fields and their new values.
+
+        Raises:
+            PolicyError: A field is unknown, a value is invalid, or a change would loosen it.
+        """
+        known = {f.name for f in fields(self)}
+        if unknown := sorted(changes.keys() - known):
+            raise PolicyError(f'a policy has no field {", ".join(map(repr, unknown))}.')
+        tighter = replace(self, **changes)
+        for name in changes:
+            old, new = getattr(self, name), getattr(tighter, name)
+            if not _at_most(name, new, old):
+                raise PolicyError(
+                    f'{name}={new!r} would loosen the policy, which has {old!r}; it is unchanged.',
+                    hint='A policy can only be tightened. Make a new SandboxPolicy to allow more.',
+                )
+        return tighter
+
+
+def _rebuild(values: dict[str, Any]) -> SandboxPolicy:
+    return SandboxPolicy(**values)
+
+
+def _at_most(name: str, new: Any, old: Any) -> bool:
+    if name == 'network':
+        return _NETWORKS.index(new) <= _NETWORKS.index(old)
+    if name == 'env':
+        return bool(new.items() <= old.items())
+    if name == 'uid':
+        return bool(new == old)
+    return bool(new <= old)
+
+
+def _check_integer(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PolicyError(f'{name} must be a whole number, not {value!r}.')
+    if not least <= value < 1 << 53:
+        raise PolicyError(f'{name} must be at least {least:,}, not {value:,}.')
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PolicyError(f'{name} must be a number, not {value!r}.')
+    if not math.isfinite(value) or value <= 0:
+        raise PolicyError(f'{name} must be positive and finite, not {value!r}.')
+
+
+def _check_env(env: object) -> None:
+    if not isinstance(env, Mapping):
+        raise PolicyError(f'env must map names to texts, not {type(env).__name__}.')
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise PolicyError(f'env must map names to texts; {name!r} does not.')
+        if not name or '=' in name or '\0' in name or '\0' in value:
+            raise PolicyError(f'env has an invalid variable: {name!r}.')

@@ -1,0 +1,139 @@
+"""What crashed programs have left behind: containers and folders whose owner is dead.
+
+Every container and every folder of sockets says which process it belongs to. A sandbox ends by
+itself soon after its owner; what is here finds the rest, and never touches what belongs to a
+living process or to one that cannot be seen from here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sandbox.backends.docker import remove_container
+from sandbox.backends.engine import engine
+from sandbox.backends.rendezvous import Rendezvous, deserted
+from sandbox.errors import SandboxError
+from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, Owner
+
+if TYPE_CHECKING:
+    import docker
+
+
+@dataclass(frozen=True)
+class Container:
+    """A sandbox's container, whoever it belongs to.
+
+    Attributes:
+        id: Its id.
+        name: Its name.
+        image: The image it was made of.
+        status: The engine's word for its state, such as `'running'`.
+        created: When it was made, in Unix seconds.
+        labels: All its labels.
+        owner: The process that made it, or None if its label cannot be read.
+        owner_state: Whether that process still runs.
+    """
+
+    id: str
+    name: str
+    image: str
+    status: str
+    created: float
+    labels: dict[str, str]
+    owner: Owner | None
+    owner_state: Literal['alive', 'dead', 'unknown']
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """Something whose owner is dead.
+
+    Attributes:
+        kind: What it is.
+        name: Id of the container, or path of the folder.
+    """
+
+    kind: Literal['container', 'folder']
+    name: str
+
+
+def containers() -> list[Container]:
+    """Return all containers of sandboxes on this machine, the oldest first.
+
+    Raises:
+        BackendUnavailable: There is no Docker engine to ask.
+        SandboxError: The engine failed.
+    """
+    with engine() as client:
+        return sorted(_containers(client), key=lambda container: container.created)
+
+
+def orphans(*, docker: bool = True) -> list[Orphan]:
+    """Return what `collect_garbage` would remove.
+
+    Args:
+        docker: Whether to look for containers as well, which needs a Docker engine.
+
+    Raises:
+        BackendUnavailable: There is no Docker engine to ask.
+        SandboxError: The engine failed.
+    """
+    found = []
+    if docker:
+        found += [Orphan('container', each.id) for each in containers() if _is_orphan(each)]
+    return found + [Orphan('folder', str(place.root)) for place in deserted()]
+
+
+def collect_garbage(*, docker: bool = True) -> list[Orphan]:
+    """Remove the containers and folders whose owner is dead, and return them.
+
+    Args:
+        docker: As in `orphans`.
+
+    Raises:
+        BackendUnavailable: There is no Docker engine to ask.
+        SandboxError: Something could not be removed; what could, was.
+    """
+    removed, failures = [], []
+    for orphan in orphans(docker=docker):
+        try:
+            if orphan.kind == 'container':
+                remove_container(orphan.name)
+            else:
+                Rendezvous(Path(orphan.name)).remove()
+            removed.append(orphan)
+        except (OSError, SandboxError) as error:
+            failures.append(f'{orphan.kind} {orphan.name}: {error}')
+    if failures:
+        raise SandboxError(
+            f'{len(removed)} removed, {len(failures)} not: {"; ".join(failures)}',
+            hint='What is left is found again next time.',
+        )
+    return removed
+
+
+def _containers(client: 'docker.DockerClient') -> Iterator[Container]:
+    filters = {'label': OWNER_LABEL}
+    for summary in client.api.containers(all=True, filters=filters):
+        labels: dict[str, str] = dict(summary.get('Labels') or {})
+        owner = Owner.parse(labels.get(OWNER_LABEL, ''))
+        yield Container(
+            id=summary['Id'],
+            name=_name(summary),
+            image=summary.get('Image', ''),
+            status=summary.get('State', ''),
+            created=float(summary.get('Created', 0)),
+            labels=labels,
+            owner=owner,
+            owner_state=owner.state() if owner else 'unknown',
+        )
+
+
+def _name(summary: dict[str, Any]) -> str:
+    names = summary.get('Names') or ['']
+    return str(names[0]).removeprefix('/')
+
+
+def _is_orphan(container: Container) -> bool:
+    return container.owner_state == 'dead' and FOLDER_LABEL in container.labels

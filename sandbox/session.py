@@ -1,0 +1,223 @@
+"""`Sandbox` and `AsyncSandbox`: the two faces of a session, written once."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sandbox import files as transfer
+from sandbox.core import SESSION_LABEL, Session
+from sandbox.events import EventQueue
+from sandbox.portal import blocking, blocking_iterator
+from sandbox.types import ExecutionEvent, ExecutionResult, FileInfo
+
+__all__ = ['SESSION_LABEL', 'AsyncSandbox', 'Sandbox']
+
+
+class AsyncSandbox(Session):
+    """A sandboxed Python session for asyncio. See `Sandbox` for the blocking form.
+
+    Several tasks may use one session: its cells run one after the other, in the order asked.
+
+    Example:
+        >>> async with AsyncSandbox() as box:
+        ...     result = await box.execute('6 * 7')
+        ...     print(result.result)
+    """
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the sandbox now; otherwise the first call that needs it does.
+
+        Raises:
+            BackendUnavailable: There is no engine, or no consent to use this back end.
+            ImageMissing: The kernel image has not been built.
+            StartFailed: It did not become ready in time.
+            SandboxClosed: The session was closed.
+        """
+        await self._any_machine()
+
+    async def execute(  # a wall clock in the contract: more than a wait that is broken off
+        self,
+        code: str,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> ExecutionResult:
+        """Run a cell and return what it gave. Never raises for user code.
+
+        Cancelling the call interrupts the cell, and kills its kernel if that does not end it; the
+        session stays usable.
+
+        Args:
+            code: Python, or IPython's dialect of it. Variables of earlier cells are there.
+            timeout: Wall clock in seconds; the policy's if None.
+
+        Raises:
+            SandboxClosed: The session was closed.
+            SandboxError: No sandbox or kernel could be started.
+        """
+        return await self._finish(self._submit(code, timeout, None))
+
+    async def stream(
+        self,
+        code: str,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> AsyncIterator[ExecutionEvent]:
+        """Run a cell and yield its outputs as they come; the last event carries the result.
+
+        Leaving the loop early ends the cell.
+
+        Args:
+            code: Python, or IPython's dialect of it.
+            timeout: Wall clock in seconds; the policy's if None.
+
+        Raises:
+            SandboxClosed: The session was closed.
+            SandboxError: No sandbox or kernel could be started.
+        """
+        events = EventQueue()
+        call = self._submit(code, timeout, events.put)
+        assert call.task is not None
+        call.task.add_done_callback(lambda _: events.end())
+        try:
+            async for event in events:
+                yield event
+            yield ExecutionEvent('result', result=await self._finish(call))
+        finally:
+            if not call.task.done():
+                await self._stop(call)
+
+    async def interrupt(self) -> None:
+        """Interrupt the cell that runs, like Ctrl-C; without one, do nothing."""
+        if self._machine is not None:
+            await self._machine.interrupt()
+
+    async def restart(self) -> None:
+        """Start a new kernel: variables and imports are gone, files are kept.
+
+        A cell that runs is ended first.
+
+        Raises:
+            SandboxClosed: The session was closed.
+            SandboxError: No kernel could be started.
+        """
+        await self._restart()
+
+    async def upload(
+        self, source: bytes | str | os.PathLike[str], name: str | None = None
+    ) -> FileInfo:
+        """Copy a file, or bytes, into the workspace. Folders in the name are made.
+
+        Args:
+            source: Path of a file on the host, or the bytes themselves.
+            name: Path in the workspace; the file's own name if None.
+
+        Raises:
+            FileRefused: The name, the size or the kind of the file; nothing was changed.
+            SandboxError: The sandbox could not be started, or is gone.
+        """
+        machine = await self._any_machine()
+        entry = await transfer.upload(machine.files, source, name, self.policy)
+        self._remember(entry)
+        return transfer.file_info(entry)
+
+    async def download(self, name: str, to: str | os.PathLike[str]) -> Path:
+        """Copy a file of the workspace into a folder of the host.
+
+        Args:
+            name: Path in the workspace.
+            to: The folder, made if need be; the file keeps its own name.
+
+        Returns:
+            The path of the copy.
+
+        Raises:
+            FileRefused: The name, the size or the kind of the file.
+            SandboxError: The sandbox could not be started, or is gone.
+        """
+        machine = await self._any_machine()
+        return await transfer.download(machine.files, name, to, self.policy)
+
+    async def read(self, name: str) -> bytes:
+        """Return the bytes of a file of the workspace.
+
+        Raises:
+            FileRefused: The name, the size or the kind of the file.
+            SandboxError: The sandbox could not be started, or is gone.
+        """
+        machine = await self._any_machine()
+        return b''.join([c async for c in transfer.read(machine.files, name, self.policy)])
+
+    async def files(self, path: str = '') -> list[FileInfo]:
+        """Return the files of the workspace, or below one of its folders, sorted by path.
+
+        Raises:
+            FileRefused: There is no such folder, or it holds too many files to list.
+            SandboxError: The sandbox could not be started, or is gone.
+        """
+        machine = await self._any_machine()
+        return await transfer.listing(machine.files, path, self.policy)
+
+    async def delete(self, name: str) -> None:
+        """Remove a file of the workspace, or a folder with all it holds.
+
+        Raises:
+            FileRefused: The name, or there is no such file.
+            SandboxError: The sandbox could not be started, or is gone.
+        """
+        machine = await self._any_machine()
+        await transfer.delete(machine.files, name)
+
+    async def close(self) -> None:
+        """Remove the sandbox with all its state. May be repeated.
+
+        Raises:
+            SandboxError: It may still be there; call again.
+        """
+        await self._shut()
+
+
+class Sandbox(Session):
+    """A sandboxed Python session.
+
+    Several threads may use one session: its cells run one after the other, in the order asked.
+
+    Example:
+        >>> with Sandbox() as box:
+        ...     print(box.execute('6 * 7').result)
+    """
+
+    start = blocking(AsyncSandbox.start)
+    execute = blocking(AsyncSandbox.execute)
+    stream = blocking_iterator(AsyncSandbox.stream)
+    interrupt = blocking(AsyncSandbox.interrupt)
+    restart = blocking(AsyncSandbox.restart)
+    upload = blocking(AsyncSandbox.upload)
+    download = blocking(AsyncSandbox.download)
+    read = blocking(AsyncSandbox.read)
+    files = blocking(AsyncSandbox.files)
+    delete = blocking(AsyncSandbox.delete)
+    close = blocking(AsyncSandbox.close)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,78 @@
+"""What the tests need of this machine, and what happens where it is not there.
+
+A test marked `docker` needs an engine with the kernel image, one marked `model` the small model.
+Where they are missing the test is skipped and says why; with `LAGENT_TEST_REQUIRE_ALL=1`, as in CI,
+it fails instead, so that nothing is left out unseen.
+"""
+
+import functools
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# How long one example takes says something about the machine, not about the code.
+settings.register_profile('lagent', settings(), deadline=None)
+settings.load_profile('lagent')
+
+ROOT = Path(__file__).parents[1]
+MODEL = ROOT / '.cache' / 'models' / 'SmolLM2-135M-Instruct'
+REQUIRE_ALL = 'LAGENT_TEST_REQUIRE_ALL'
+
+
+@functools.cache
+def missing_docker() -> str:
+    from sandbox.errors import SandboxError
+    from sandbox.image import find_image
+
+    try:
+        find_image()
+    except SandboxError as error:
+        return error.message
+    return ''
+
+
+@functools.cache
+def missing_model() -> str:
+    if (MODEL / 'model.safetensors').is_file():
+        return ''
+    return f'there is no model in {MODEL.relative_to(ROOT)}: make model'
+
+
+@functools.cache
+def missing_gpu() -> str:
+    try:
+        subprocess.run(['nvidia-smi'], capture_output=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return 'there is no GPU'
+    return ''
+
+
+NEEDS = {'docker': missing_docker, 'model': missing_model, 'gpu': missing_gpu}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, missing in NEEDS.items():
+        if item.get_closest_marker(marker) and (reason := missing()):
+            if os.environ.get(REQUIRE_ALL) == '1':
+                pytest.fail(f'{marker}: {reason}', pytrace=False)
+            pytest.skip(f'{marker}: {reason}')
+
+
+@pytest.fixture(scope='session')
+def model_path() -> Path:
+    """Folder of the small real model; for tests marked `model`."""
+    return MODEL
+
+
+@pytest.fixture(scope='session', autouse=True)
+def clean_environment() -> Iterator[None]:
+    """No test calls a model behind an API because a key happens to be set."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ('MODEL', 'OPENAI_API_KEY', 'OPENAI_BASE_URL', 'ANTHROPIC_API_KEY'):
+            patch.delenv(name, raising=False)
+        yield

@@ -1,0 +1,93 @@
+"""Agents behind HTTP in processes of their own."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lagent.distributed import (
+    AsyncHTTPAgentClient,
+    AsyncHTTPAgentServer,
+    HTTPAgentClient,
+    HTTPAgentServer,
+)
+from lagent.distributed.http_serve.server import ServerFailed
+from lagent.schema import AgentMessage
+
+pytest.importorskip('fastapi')
+pytest.importorskip('uvicorn')
+
+HERE = str(Path(__file__).parents[2] / 'unit' / 'distributed')
+
+
+def config(name, **arguments):
+    return {'type': f'served_agents.{name}', 'python_path': HERE, **arguments}
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as one:
+        one.bind(('127.0.0.1', 0))
+        return one.getsockname()[1]
+
+
+def test_a_server_is_an_agent(port, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
+    given = config('Served', greeting='hi')
+    with HTTPAgentServer('', given, port=port, start_timeout=60) as server:
+        assert server.is_alive
+        answer = server('a', AgentMessage(content='b', sender='other'), session_id=3, mood='x')
+        assert isinstance(answer, AgentMessage)
+        assert (answer.content, answer.extra_info['options']) == ('hi a+b', {'mood': 'x'})
+        memory = HTTPAgentClient(port=port).state_dict(3)['memory']
+        assert [m['sender'] for m in memory] == ['user', 'other', 'Served']
+        assert server('crash') == {'detail': 'Internal Server Error'}
+        with pytest.raises(ServerFailed, match='Something else'):
+            HTTPAgentServer('', given, port=port)
+    assert not server.is_alive
+    assert server.process.returncode is not None
+    server.shutdown()
+    assert given == config('Served', greeting='hi')
+
+
+async def test_an_awaited_server(port):
+    server = AsyncHTTPAgentServer('', config('AsyncServed'), port=port, start_timeout=60)
+    try:
+        assert (await server('q')).content == 'hello q'
+        client = AsyncHTTPAgentClient(port=port, timeout=30)
+        assert (await client('q', session_id=1)).extra_info['session'] == 1
+    finally:
+        server.shutdown()
+
+
+def test_a_process_that_dies_is_noticed(port):
+    with pytest.raises(ServerFailed, match='exit code 3'):
+        HTTPAgentServer('', config('Unbuildable'), port=port)
+
+
+def test_a_configuration_that_is_no_json_starts_nothing(port):
+    with pytest.raises(TypeError, match='must be JSON'):
+        HTTPAgentServer('', config('Served', greeting=object()), port=port)
+    assert not HTTPAgentClient(port=port).is_alive
+
+
+def test_a_client_without_a_server(port):
+    client = HTTPAgentClient(port=port)
+    assert client.is_alive is False
+    with pytest.raises(httpx.ConnectError):
+        client('q')
+
+
+def test_the_command_takes_its_configuration_from_the_line(port):
+    command = [sys.executable, '-m', 'lagent.distributed.http_serve.app']
+    arguments = ['--port', str(port), '--config', json.dumps(config('Unbuildable'))]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, timeout=60, env=dict(os.environ), check=False
+    )
+    assert done.returncode == 3

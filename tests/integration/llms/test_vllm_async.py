@@ -1,0 +1,98 @@
+"""AsyncVllmModel on vLLM's asynchronous engine, with the small real model."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lagent.effects import Event, subscribe
+from lagent.llms import AsyncVllmModel, Completion, ContextOverflow
+from lagent.schema import ModelStatusCode
+
+from .conftest import VLLM_MARKS, VLLM_SMALL
+
+# One loop for the module: an engine serves the loop that it was first used in.
+pytestmark = [*VLLM_MARKS, pytest.mark.asyncio(loop_scope='module')]
+
+FRANCE = [{'role': 'user', 'content': 'What is the capital of France?'}]
+ITALY = [{'role': 'user', 'content': 'What is the capital of Italy?'}]
+
+
+@pytest.fixture(scope='module')
+def llm(model_path: Path) -> Iterator[AsyncVllmModel]:
+    cfg = {**VLLM_SMALL, 'dtype': 'bfloat16', 'kv_cache_memory_bytes': 256 * 1024**2}
+    llm = AsyncVllmModel(str(model_path), vllm_cfg=cfg, temperature=0, max_new_tokens=30)
+    yield llm
+    llm.close()
+    llm.close()
+
+
+async def test_a_reply(llm: AsyncVllmModel) -> None:
+    reply = await llm.chat(FRANCE, 7)
+    assert type(reply) is Completion
+    assert 'Paris' in reply
+    assert (reply.finish_reason, reply.stop_reason) == ('stop', None)
+    assert reply.usage.completion_tokens == len(reply.token_ids)
+
+
+async def test_one_session_may_ask_twice_at_once(llm: AsyncVllmModel) -> None:
+    france, italy, batch = await asyncio.gather(
+        llm.chat(FRANCE, 7), llm.chat(ITALY, 7), llm.chat([ITALY, FRANCE], [7, 7])
+    )
+    assert 'Paris' in france
+    assert batch == [italy, france]
+
+
+async def test_streaming(llm: AsyncVllmModel) -> None:
+    chunks = [chunk async for chunk in llm.stream_chat(FRANCE, session_id=7)]
+    texts = [text for _, text, _ in chunks]
+    assert len(chunks) > 3
+    assert [state for state, _, _ in chunks[-2:]] == [
+        ModelStatusCode.STREAM_ING,
+        ModelStatusCode.END,
+    ]
+    assert texts[-1] == await llm.chat(FRANCE)
+    assert all(texts[-1].startswith(text) for text in texts)
+    assert chunks[-1][1].finish_reason == 'stop'
+
+
+async def test_stop_words_and_an_opening(llm: AsyncVllmModel) -> None:
+    reply = await llm.chat([*FRANCE, {'role': 'assistant', 'content': 'The capital of'}])
+    assert reply.lstrip().startswith('France')
+    reply = await llm.chat(FRANCE, stop_words=['Paris'])
+    assert 'Paris' not in reply
+    assert (reply.finish_reason, reply.stop_reason) == ('stop', 'Paris')
+    told = await llm.chat(FRANCE, return_dict=True)
+    assert 'Paris' in told['text']
+
+
+async def test_a_listener_gets_the_reply_as_it_is_written(llm: AsyncVllmModel) -> None:
+    heard: list[Event] = []
+    with subscribe(heard.append):
+        reply = await llm.chat(FRANCE)
+    deltas = [event.data for event in heard if event.type == 'delta']
+    assert len(deltas) > 3
+    assert ''.join(deltas) == reply
+
+
+async def test_cancelling_a_call_aborts_it_in_the_engine(llm: AsyncVllmModel) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await llm.chat(FRANCE, max_new_tokens=450, ignore_eos=True)
+    assert llm.model.get_num_unfinished_requests() == 0
+    stream = llm.stream_chat(FRANCE, max_new_tokens=450, ignore_eos=True)
+    await anext(stream)
+    await stream.aclose()
+    assert llm.model.get_num_unfinished_requests() == 0
+    assert 'Paris' in await llm.chat(FRANCE)
+
+
+async def test_a_prompt_longer_than_the_context(llm: AsyncVllmModel) -> None:
+    with pytest.raises(ContextOverflow):
+        await llm.chat([{'role': 'user', 'content': 'many rows ' * 600}])
+
+
+async def test_another_event_loop_is_refused(llm: AsyncVllmModel) -> None:
+    with pytest.raises(RuntimeError, match='another event loop'):
+        await asyncio.to_thread(asyncio.run, llm.chat(FRANCE))

@@ -1,0 +1,207 @@
+"""The Docker back end: containers come and go, and nothing is left behind."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox import BackendUnavailable, ImageMissing, Sandbox, SandboxPolicy
+from sandbox.backends import get_backend
+from sandbox.backends.docker import DockerBackend, DockerInstance, container_options
+from sandbox.backends.engine import engine
+from sandbox.backends.rendezvous import Rendezvous, runtime_folder
+from sandbox.errors import SandboxError, StartFailed
+from sandbox.kernel.supervisor import Supervisor
+from sandbox.owner import OWNER_LABEL, Owner
+
+pytestmark = pytest.mark.docker
+
+
+def own_containers() -> list[str]:
+    with engine() as client:
+        filters = {'label': f'{OWNER_LABEL}={Owner.current()}'}
+        return [each.id for each in client.containers.list(all=True, filters=filters)]
+
+
+def own_folders() -> list[str]:
+    me = Owner.current()
+    return [str(path) for path in runtime_folder().iterdir() if Rendezvous(path).owner() == me]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = own_containers(), own_folders()
+    yield
+    assert (own_containers(), own_folders()) == before
+
+
+async def ready(instance: DockerInstance) -> Supervisor:
+    """Become the owner and wait until the kernel has bound its last socket."""
+    supervisor = await Supervisor.connect(instance.endpoint.control)
+    async with asyncio.timeout(30):
+        while not (instance.endpoint.directory / 's-5').exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return supervisor
+
+
+async def test_an_instance_starts_and_is_removed():
+    backend = DockerBackend()
+    instance = await backend.start(SandboxPolicy(), labels={'purpose': 'test'})
+    try:
+        with engine() as client:
+            container = client.containers.get(instance.id)
+        assert container.labels['purpose'] == 'test'
+        assert container.labels[OWNER_LABEL] == str(Owner.current())
+        supervisor = await ready(instance)
+        await supervisor.close()
+        await instance.seal()
+        assert 'runs but does not answer' in await instance.describe_loss()
+    finally:
+        await instance.remove()
+    await instance.remove()  # may be repeated
+    assert 'ended with exit code 137' in await instance.describe_loss()
+
+
+async def test_the_folder_is_closed_for_others_and_sealed():
+    instance = await DockerBackend().start(SandboxPolicy(), labels={})
+    folder = instance.endpoint.directory
+    try:
+        assert folder.parent.stat().st_mode & 0o777 == 0o700
+        supervisor = await ready(instance)
+        await instance.seal()
+        assert folder.stat().st_mode & 0o7777 == 0o555
+        await instance.unseal()
+        assert folder.stat().st_mode & 0o7777 == 0o1777
+        (folder / 'strange').touch()
+        with pytest.raises(StartFailed, match='strange'):
+            await instance.seal()
+        await supervisor.close()
+    finally:
+        await instance.remove()
+    assert not folder.parent.exists()
+
+
+async def test_a_cancelled_start_leaves_nothing(monkeypatch):
+    backend = DockerBackend()
+    original, entered = backend._start, threading.Event()
+
+    def slow_start(*args: object) -> str:
+        container_id = original(*args)  # type: ignore[arg-type]
+        entered.set()
+        return container_id
+
+    monkeypatch.setattr(backend, '_start', slow_start)
+    for delay in (0.0, 0.05, 0.15, None):
+        entered.clear()
+        task = asyncio.create_task(backend.start(SandboxPolicy(), labels={}))
+        await (asyncio.to_thread(entered.wait, 30) if delay is None else asyncio.sleep(delay))
+        task.cancel()
+        instance = None
+        with contextlib.suppress(asyncio.CancelledError):
+            instance = await task
+        if instance:  # it was ready just before
+            await instance.remove()
+        assert own_containers() == []
+        assert own_folders() == []
+
+
+@pytest.mark.parametrize(
+    ('deed', 'words'),
+    [
+        ('pause', 'is paused'),
+        ('kill', 'ended with exit code 137'),
+        ('remove', 'ended with exit code 137'),
+    ],
+)
+async def test_a_loss_is_explained(deed, words):
+    instance = await DockerBackend().start(SandboxPolicy(), labels={})
+    try:
+        await (await ready(instance)).close()
+        with engine() as client:
+            container = client.containers.get(instance.id)
+            if deed == 'remove':
+                container.remove(force=True)
+            else:
+                getattr(container, deed)()
+            if deed == 'kill':
+                with contextlib.suppress(Exception):
+                    container.wait(condition='removed', timeout=20)
+        assert words in await instance.describe_loss()
+    finally:
+        await instance.remove()
+
+
+async def test_a_missing_image_names_the_command(monkeypatch):
+    with pytest.raises(ImageMissing, match='sandbox build'):
+        monkeypatch.setattr('sandbox.backends.docker.image_tag', lambda: 'lagent-sandbox:none')
+        await DockerBackend().start(SandboxPolicy(), labels={})
+    with pytest.raises(ImageMissing, match='docker pull no-such-image'):
+        DockerBackend(image='no-such-image').check()
+
+
+@pytest.mark.parametrize('host', ['tcp://192.0.2.1:2375', 'ssh://user@host'])
+async def test_an_engine_behind_a_network_is_refused(monkeypatch, host):
+    with monkeypatch.context() as patch:
+        patch.setenv('DOCKER_HOST', host)
+        with pytest.raises(BackendUnavailable, match='Unset DOCKER_HOST'):
+            DockerBackend().check()
+        with pytest.raises(BackendUnavailable):
+            await DockerBackend().start(SandboxPolicy(), labels={})
+
+
+def test_without_an_engine_it_says_what_to_do(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setenv('DOCKER_HOST', f'unix://{tmp_path}/none.sock')
+        with pytest.raises(BackendUnavailable, match='Install and start Docker'):
+            DockerBackend().check()
+
+
+async def test_an_engine_that_refuses_is_a_failed_start(monkeypatch):
+    def unheard_of(*args: object) -> dict[str, object]:
+        return {**container_options(*args), 'network_mode': 'no-such-network'}  # type: ignore[arg-type]
+
+    monkeypatch.setattr('sandbox.backends.docker.container_options', unheard_of)
+    with pytest.raises(StartFailed, match='no-such-network'):
+        await DockerBackend().start(SandboxPolicy(), labels={})
+
+
+@pytest.mark.parametrize('flag', ['MemoryLimit', 'PidsLimit', 'CpuCfsQuota'])
+def test_an_engine_that_cannot_limit_is_refused(flag):
+    class Engine:
+        def info(self) -> dict[str, bool]:
+            names = ('MemoryLimit', 'PidsLimit', 'CpuCfsQuota', 'SwapLimit')
+            return {name: name != flag for name in names}
+
+    with pytest.raises(BackendUnavailable, match='cannot limit'):
+        DockerBackend()._check_limits(Engine())  # type: ignore[arg-type]
+
+
+async def test_a_failed_removal_is_told_and_can_be_repeated(monkeypatch):
+    instance = await DockerBackend().start(SandboxPolicy(), labels={})
+    with monkeypatch.context() as patch:
+        patch.setenv('DOCKER_HOST', 'unix:///nowhere.sock')
+        with pytest.raises(SandboxError):
+            await instance.remove()
+    assert own_containers() == [instance.id]
+    await instance.remove()
+
+
+def test_a_session_works_and_ends():
+    with Sandbox(backend=get_backend('docker')) as box:
+        assert box.execute('6 * 7').result == '42'
+        assert len(own_containers()) == 1
+        box.execute('1', timeout=10)
+        box.restart()
+        assert box.execute('2').result == '2'
+
+
+def test_a_first_plot_does_not_build_a_font_cache():
+    with Sandbox() as box:
+        result = box.execute(
+            'import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.title("x")\nNone', timeout=30
+        )
+        assert result.ok, result.text
+        assert [image[:4] for image in result.images] == [b'\x89PNG']
+        assert result.stderr == ''

@@ -1,0 +1,207 @@
+"""The guest's file operations: what they do, and what they refuse."""
+
+import errno
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def ask(guest_files, open_pair, tmp_path):
+    """Have one request carried out below `tmp_path`, and return the answer."""
+
+    def ask(op: str, data: bytes = b'', early: int = 0, **fields: Any) -> dict[str, Any]:
+        driver, theirs = open_pair()
+        request = {'op': op, **fields}
+        serving = threading.Thread(
+            target=guest_files.serve, args=(theirs, request, data[:early], str(tmp_path))
+        )
+        serving.start()
+        driver.socket.sendall(data[early:])
+        answer = driver.receive()
+        serving.join()
+        return answer
+
+    return ask
+
+
+def names(answer: dict[str, Any]) -> list[str]:
+    return [entry[0] for entry in answer['entries']]
+
+
+def test_a_file_goes_in_and_comes_out(guest_files, open_pair, tmp_path, ask):
+    data = os.urandom(300_000)
+    assert ask('write', data, early=1000, path='a/b/c.bin', size=len(data)) == {'ok': True}
+    assert (tmp_path / 'a/b/c.bin').read_bytes() == data
+    assert sorted(path.name for path in tmp_path.rglob('*')) == ['a', 'b', 'c.bin']
+
+    driver, theirs = open_pair()
+    reading = threading.Thread(
+        target=guest_files.serve,
+        args=(theirs, {'op': 'read', 'path': 'a/b/c.bin', 'max': len(data)}, b'', str(tmp_path)),
+    )
+    reading.start()
+    assert driver.receive() == {'ok': True, 'size': len(data)}
+    assert driver.exactly(len(data)) == data
+    assert driver.receive() == {'ok': True}
+    reading.join()
+
+
+def test_an_empty_file_is_a_file(tmp_path, ask):
+    assert ask('write', path='empty', size=0)['ok']
+    assert ask('list', path='', max=5)['entries'][0][:2] == ['empty', 0]
+
+
+def test_a_file_that_shrinks_is_filled_up_and_marked(guest_files, open_pair, tmp_path):
+    size = 4 << 20
+    (tmp_path / 'log').write_bytes(b'x' * size)
+    driver, theirs = open_pair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    request = {'op': 'read', 'path': 'log', 'max': size}
+    reading = threading.Thread(target=guest_files.serve, args=(theirs, request, b'', str(tmp_path)))
+    reading.start()
+    assert driver.receive() == {'ok': True, 'size': size}
+    os.truncate(tmp_path / 'log', 0)
+    assert driver.exactly(size).strip(b'x').strip(b'\0') == b''
+    assert driver.receive() == {'ok': False, 'error': 'changed'}
+    reading.join()
+
+
+@pytest.mark.parametrize(
+    'path',
+    [
+        *('/etc/passwd', '../x', 'a/../../x', '.', 'a/.', 'a//b', 'a/', '', 'nul\0', 'x' * 5000),
+        *('/'.join('a' * 100), '\ud800', 7, None, ['a']),
+    ],
+)
+@pytest.mark.parametrize('op', ['read', 'write', 'delete'])
+def test_a_path_that_is_not_plainly_relative_is_refused(tmp_path, ask, op, path):
+    answer = ask(op, b'data', path=path, size=4, max=10)
+    assert (answer['ok'], answer['error']) == (False, 'bad_path')
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('value', [-1, 1.5, '4', None, True, 1 << 80])
+def test_a_size_that_is_none_is_refused(ask, value):
+    assert ask('write', path='a', size=value)['error'] == 'bad_request'
+    assert ask('list', path='', max=value)['error'] == 'bad_request'
+
+
+def test_no_link_is_followed(tmp_path, tmp_path_factory, ask):
+    outside = tmp_path_factory.mktemp('outside')
+    (outside / 'secret').write_text('secret')
+    (tmp_path / 'folder').symlink_to(outside)
+    (tmp_path / 'file').symlink_to(outside / 'secret')
+
+    assert ask('read', path='folder/secret', max=99)['ok'] is False
+    assert ask('read', path='file', max=99)['error'] == 'is_link'
+    assert ask('write', b'x', path='folder/new', size=1)['ok'] is False
+    assert ask('delete', path='folder/secret')['ok'] is False
+    assert ask('list', path='folder', max=9)['ok'] is False
+    listing = ask('list', path='', max=9)
+    assert [(entry[0], entry[3]) for entry in listing['entries']] == [
+        ('file', 'link'),
+        ('folder', 'link'),
+    ]
+    # To write over a link or to delete it concerns the link itself.
+    assert ask('write', b'x', path='file', size=1)['ok']
+    assert ask('delete', path='folder')['ok']
+    assert (tmp_path / 'file').read_text() == 'x'
+    assert [path.name for path in outside.iterdir()] == ['secret']
+    assert (outside / 'secret').read_text() == 'secret'
+
+
+def test_only_regular_files_are_read(tmp_path, ask):
+    os.mkfifo(tmp_path / 'pipe')
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / 's'))
+        (tmp_path / 'folder').mkdir()
+        for name in ('pipe', 's', 'folder'):
+            assert ask('read', path=name, max=99)['error'] == 'not_a_file', name
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path, ask):
+    os.truncate(os.open(tmp_path / 'sparse', os.O_CREAT | os.O_WRONLY), 1 << 40)
+    answer = ask('read', path='sparse', max=1 << 20)
+    assert (answer['error'], answer['actual']) == ('too_large', 1 << 40)
+
+
+def test_what_is_not_there_is_not_found(ask):
+    assert ask('read', path='a', max=1)['error'] == 'not_found'
+    assert ask('delete', path='a')['error'] == 'not_found'
+    assert ask('list', path='a', max=1)['error'] == 'not_found'
+
+
+def test_a_folder_is_not_replaced_by_a_file(tmp_path, ask):
+    (tmp_path / 'a').mkdir()
+    assert ask('write', b'x', path='a', size=1)['error'] == 'is_directory'
+    assert list(tmp_path.rglob('*')) == [tmp_path / 'a']
+
+
+def test_a_full_disk_is_told_after_the_data_was_taken(monkeypatch, tmp_path, ask):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(os, 'write', full)
+    answer = ask('write', bytes(2 << 20), path='big', size=2 << 20)
+    monkeypatch.undo()
+    assert (answer['ok'], answer['error']) == (False, 'no_space')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_breaks_off_leaves_nothing(guest_files, open_pair, tmp_path):
+    driver, theirs = open_pair()
+    driver.socket.sendall(b'half')
+    driver.socket.shutdown(socket.SHUT_WR)
+    guest_files.serve(theirs, {'op': 'write', 'path': 'a', 'size': 8}, b'', str(tmp_path))
+    assert driver.receive()['error'] == 'bad_request'
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_delete_removes_trees(tmp_path, ask):
+    (tmp_path / 'a/b').mkdir(parents=True)
+    (tmp_path / 'a/b/c').write_text('x')
+    assert ask('delete', path='a')['ok']
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_listing_is_cut_and_says_so_and_spares_what_is_on_top(tmp_path, ask):
+    (tmp_path / 'a').mkdir()
+    for number in range(30):
+        (tmp_path / 'a' / f'{number}').touch()
+    (tmp_path / 'z').touch()
+    answer = ask('list', path='', max=10)
+    assert answer['more'] is True
+    assert len(answer['entries']) == 10
+    assert names(answer)[:2] == ['a', 'z']
+    whole = ask('list', path='', max=32)
+    assert (len(whole['entries']), whole['more']) == (32, False)
+
+
+def test_a_listing_fits_into_a_frame_whatever_the_names(guest_files, tmp_path, ask):
+    for number in range(2000):
+        (tmp_path / (f'{number:04}' + '\U0001f600' * 50)).touch()
+    answer = ask('list', path='', max=100_000)
+    assert answer['more'] is True
+    assert 500 < len(answer['entries']) < 2000
+    assert len(guest_files.encode_frame(answer)) < guest_files.MAX_FRAME
+
+
+def test_names_that_are_not_text_survive(tmp_path, ask):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b'/caf\xe9\n')).write_bytes(b'data')
+    (name,) = names(ask('list', path='', max=5))
+    assert os.fsencode(name) == b'caf\xe9\n'
+    assert ask('delete', path=name)['ok']
+
+
+def test_a_listing_tells_size_time_kind_and_inode(tmp_path, ask):
+    file = tmp_path / 'd' / 'f'
+    file.parent.mkdir()
+    file.write_bytes(b'12345')
+    status = file.stat()
+    entry = ask('list', path='', max=5)['entries'][1]
+    assert entry == ['d/f', 5, status.st_mtime_ns, 'file', status.st_ino]

@@ -1,0 +1,93 @@
+"""What a session's output looks like on a terminal."""
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.console import LivePrinter, printable
+from sandbox.types import ErrorInfo, ExecutionResult, Outcome, Output, Truncation
+
+PNG = b'\x89PNG'
+
+
+@pytest.mark.parametrize(
+    ('text', 'shown'),
+    [
+        ('a\tb\nc', 'a\tb\nc'),
+        ('50%\r100%\r\nend', '50%\n100%\nend'),
+        ('\x1b]52;c;aGk=\x07\x1b[2J', ']52;c;aGk=[2J'),
+        ('\x9b2Jx\x00\x7f', '2Jx'),
+        ('user\u202etxt.exe\u2066', 'usertxt.exe'),
+        ('naïve 漢字 🙂', 'naïve 漢字 🙂'),
+    ],
+)
+def test_nothing_that_a_terminal_obeys_gets_through(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_outputs_go_where_they_belong(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = LivePrinter()
+    printer.show(Output('stdout', 'half a '))
+    printer.show(Output('stderr', 'warned\n'))
+    printer.show(Output('stdout', 'line'))
+    printer.show(Output('result', '42'))
+    printer.show(Output('display', '<b>'))
+    printer.show(Output('error', 'ValueError: no'))
+    assert capsys.readouterr() == ('half a line\n42\n<b>\n', 'warned\nValueError: no\n')
+
+
+def test_a_script_that_exits_shows_its_message_and_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printer = LivePrinter()
+    printer.show(Output('error', 'An exception has occurred, use %tb.\n\nSystemExit: no data\n'))
+    error = ErrorInfo('SystemExit', 'no data', '')
+    printer.finish(ExecutionResult(Outcome.ERROR, error=error))
+    assert capsys.readouterr() == ('', 'no data\n')
+
+
+def test_an_exit_code_is_not_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ErrorInfo('SystemExit', '3', '')
+    LivePrinter().finish(ExecutionResult(Outcome.ERROR, error=error))
+    assert capsys.readouterr() == ('', '')
+
+
+def test_what_was_lost_and_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    result = ExecutionResult(
+        Outcome.OOM,
+        notices=('the kernel died',),
+        truncated=Truncation(stdout_chars=12_345, outputs=2),
+    )
+    LivePrinter().finish(result)
+    assert capsys.readouterr().err == (
+        'sandbox: the kernel died\nsandbox: left out: 12,345 stdout chars, 2 outputs\n'
+    )
+
+
+def test_images_are_saved_once_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / 'new'
+    printer = LivePrinter(folder)
+    printer.show(Output('display', '<Figure>', data={'image/png': PNG, 'image/svg+xml': '<svg/>'}))
+    printer.show(Output('display', '<Figure>', data={'image/svg+xml': '<svg>é</svg>'}))
+    printer.finish(ExecutionResult(Outcome.OK))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        'output-1.png': PNG,
+        'output-2.svg': '<svg>é</svg>'.encode(),
+    }
+    out, err = capsys.readouterr()
+    assert out == ''
+    assert err == f'sandbox: saved {folder}/output-1.png\nsandbox: saved {folder}/output-2.svg\n'
+
+
+def test_images_that_are_not_saved_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = LivePrinter()
+    printer.show(Output('display', '<Figure>', data={'image/png': PNG}))
+    printer.finish(ExecutionResult(Outcome.OK))
+    assert capsys.readouterr() == ('', 'sandbox: 1 image(s) not saved; use --output-dir\n')
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = LivePrinter(silent=True)
+    printer.show(Output('stdout', 'x'))
+    printer.finish(ExecutionResult(Outcome.OOM, notices=('y',)))
+    assert capsys.readouterr() == ('', '')

@@ -1,0 +1,131 @@
+"""The image's name, and what goes into its build; no engine is needed."""
+
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from sandbox import image
+
+
+def test_the_tag_follows_the_content(monkeypatch, tmp_path):
+    original = image.image_tag()
+    assert re.fullmatch(r'lagent-sandbox:[0-9a-f]{12}', original)
+
+    copy = tmp_path / 'docker'
+    shutil.copytree(image.guest_folder(), copy)
+    monkeypatch.setattr(image, 'guest_folder', lambda: copy)
+    assert image.image_tag() == original
+    (copy / 'README.md').write_text('not part of the image')
+    assert image.image_tag() == original
+    (copy / 'kernel.py').write_text('changed')
+    assert image.image_tag() != original
+
+
+def test_the_build_context_has_what_the_dockerfile_copies(tmp_path):
+    wheels = tmp_path / 'wheels'
+    wheels.mkdir()
+    (wheels / 'a-1-py3-none-any.whl').write_bytes(b'wheel')
+    first, second = tmp_path / '1.tar', tmp_path / '2.tar'
+    for path in (first, second):
+        with path.open('w+b') as target:
+            image._write_context(target, wheels)
+    assert first.read_bytes() == second.read_bytes()
+
+    with tarfile.open(first) as archive:
+        members = archive.getnames()
+    assert 'wheels/a-1-py3-none-any.whl' in members
+    dockerfile = (image.guest_folder() / 'Dockerfile').read_text()
+    copied = [
+        word
+        for line in re.findall(r'^COPY (?!--from)(.*)$', dockerfile, re.MULTILINE)
+        for word in line.split()[:-1]
+    ]
+    assert copied
+    for name in copied:
+        assert any(member.split('/')[0] == name for member in members), name
+
+
+def test_every_locked_package_has_a_version_and_hashes():
+    lock = (image.guest_folder() / 'requirements.lock').read_text().replace('\\\n', ' ')
+    lines = [line for line in lock.splitlines() if line and not line.startswith('#')]
+    assert len(lines) > 30
+    for line in lines:
+        assert re.fullmatch(r'[a-z0-9-]+==\S+(\s+--hash=sha256:[0-9a-f]{64})+\s*', line), line
+    asked = (image.guest_folder() / 'requirements.in').read_text()
+    for name in re.findall(r'^[a-z]+', asked, re.MULTILINE):
+        assert f'\n{name}==' in lock
+
+
+def test_the_seccomp_profile_refuses_by_default():
+    profile = json.loads((image.guest_folder() / 'seccomp.json').read_text())
+    assert profile['defaultAction'] == 'SCMP_ACT_ERRNO'
+    allowed = [
+        (name, rule.get('args'))
+        for rule in profile['syscalls']
+        if rule['action'] == 'SCMP_ACT_ALLOW'
+        for name in rule['names']
+    ]
+    unconditional = {name for name, args in allowed if not args}
+    assert {'read', 'write', 'futex', 'execve'} <= unconditional
+    assert unconditional.isdisjoint({'clone', 'clone3', 'socket', 'socketpair', 'personality'})
+    dangerous = {
+        *('ptrace', 'process_vm_readv', 'process_vm_writev', 'mount', 'umount2', 'unshare'),
+        *('setns', 'pivot_root', 'chroot', 'keyctl', 'add_key', 'request_key', 'bpf'),
+        *('perf_event_open', 'userfaultfd', 'io_uring_setup', 'kexec_load', 'init_module'),
+        *('finit_module', 'open_by_handle_at', 'reboot', 'swapon', 'setuid', 'pidfd_getfd'),
+    }
+    assert dangerous.isdisjoint(name for name, _ in allowed)
+
+
+def test_a_failing_command_is_told_with_its_last_words():
+    lines: list[str] = []
+    with pytest.raises(image.SandboxError, match=r'(?s)exit code 3:.*line 99') as caught:
+        image._run(['sh', '-c', 'for i in $(seq 99); do echo line $i; done; exit 3'], lines.append)
+    assert len(lines) == 99
+    assert 'line 79' not in str(caught.value)
+
+
+def test_a_base_cannot_be_made_without_the_tools(monkeypatch):
+    monkeypatch.setattr(image, '_exists', lambda client, name: False)
+    monkeypatch.setattr(image, 'engine', FakeEngine)
+    monkeypatch.setattr(image.shutil, 'which', lambda name: None)
+    with pytest.raises(image.BackendUnavailable, match='mmdebstrap') as caught:
+        image.bootstrap_base()
+    assert 'apt-get install' in caught.value.hint
+
+
+def test_a_base_that_cannot_be_pulled_names_the_way_out(monkeypatch):
+    monkeypatch.setattr(image, '_exists', lambda client, name: False)
+    monkeypatch.setattr(image, 'engine', FakeEngine)
+    lines: list[str] = []
+    with pytest.raises(image.ImageMissing, match='no route') as caught:
+        image.resolve_base(None, progress=lines.append)
+    assert '--base bootstrap' in caught.value.hint
+    assert lines == ['Pulling python:3.11-slim']
+
+
+class FakeEngine:
+    """An engine whose registry is out of reach."""
+
+    def __init__(self, timeout: float = 30.0) -> None:
+        self.api = self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def pull(self, *_: object, **__: object) -> list[dict[str, str]]:
+        return [{'status': 'Pulling'}, {'error': 'no route to the registry'}]
+
+
+def test_the_guest_is_found_beside_the_package_or_in_the_repository():
+    folder = image.guest_folder()
+    assert (folder / 'supervisor.py').is_file()
+    assert isinstance(folder, Path)

@@ -1,0 +1,167 @@
+import asyncio
+import threading
+
+import pytest
+
+from sandbox import (
+    AsyncSandboxManager,
+    CapacityExceeded,
+    FakeBackend,
+    SandboxClosed,
+    SandboxError,
+    SandboxManager,
+)
+from sandbox.backends.fake import FakeMachine
+
+
+class SlowBackend(FakeBackend):
+    """Counts its starts, and lets other tasks run meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = 0
+
+    async def start(self, policy, *, labels):
+        self.started += 1
+        await asyncio.sleep(0.01)
+        return await super().start(policy, labels=labels)
+
+
+class StubbornMachine(FakeMachine):
+    """Cannot be removed the first time."""
+
+    refusals = 1
+
+    async def close(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise SandboxError('the engine does not answer')
+        await super().close()
+
+
+class StubbornBackend(FakeBackend):
+    async def start(self, policy, *, labels):
+        return StubbornMachine(self._script, policy)
+
+
+async def test_the_same_id_is_the_same_session_even_when_asked_at_once():
+    backend = SlowBackend()
+    async with AsyncSandboxManager(backend=backend) as manager:
+        boxes = await asyncio.gather(*(manager.session('a') for _ in range(10)))
+        assert len({id(box) for box in boxes}) == 1
+        assert backend.started == 1
+        assert await manager.session('b') is not boxes[0]
+        assert manager.sessions() == ['a', 'b']
+        assert boxes[0].id == 'a'
+
+
+async def test_a_caller_that_gives_up_does_not_take_the_session_from_others():
+    async with AsyncSandboxManager(backend=SlowBackend()) as manager:
+        first = asyncio.create_task(manager.session('a'))
+        second = asyncio.create_task(manager.session('a'))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).id == 'a'
+
+
+async def test_at_capacity_a_session_waits_its_turn_and_not_for_ever():
+    async with AsyncSandboxManager(
+        backend=FakeBackend(), max_sessions=1, acquire_timeout=0.05
+    ) as manager:
+        await manager.session('a')
+        with pytest.raises(CapacityExceeded, match='all 1 sessions'):
+            await manager.session('b')
+        manager.acquire_timeout = 30.0
+        waiting = [asyncio.create_task(manager.session(name)) for name in 'bc']
+        await asyncio.sleep(0)
+        await manager.close_session('a')
+        assert (await waiting[0]).id == 'b'
+        assert not waiting[1].done()
+        await manager.close_session('b')
+        assert (await waiting[1]).id == 'c'
+
+
+async def test_a_start_that_fails_gives_its_place_back():
+    class Broken(FakeBackend):
+        async def start(self, policy, *, labels):
+            raise SandboxError('no')
+
+    async with AsyncSandboxManager(backend=Broken(), max_sessions=1) as manager:
+        for _ in range(3):
+            with pytest.raises(SandboxError, match='no'):
+                await manager.session('a')
+        assert manager.sessions() == []
+
+
+async def test_an_idle_session_is_closed_and_the_next_one_says_so():
+    async with AsyncSandboxManager(backend=FakeBackend(), idle_ttl=0.05) as manager:
+        box = await manager.session('a')
+        while not box.closed:  # noqa: ASYNC110 - nothing tells of it but this
+            await asyncio.sleep(0.01)
+        with pytest.raises(SandboxClosed):
+            await box.execute('')
+        manager.idle_ttl = 100.0
+        result = await (await manager.session('a')).execute('')
+        assert 'idle' in result.notices[0]
+        assert not result.state_preserved
+        assert (await (await manager.session('a')).execute('')).notices == ()
+
+
+async def test_a_session_closed_by_its_user_is_replaced():
+    async with AsyncSandboxManager(backend=FakeBackend(), max_sessions=1) as manager:
+        box = await manager.session('a')
+        await box.close()
+        assert await manager.session('a') is not box
+
+
+async def test_a_session_that_cannot_be_removed_is_kept():
+    manager = AsyncSandboxManager(backend=StubbornBackend())
+    box = await manager.session('a')
+    with pytest.raises(SandboxError, match='does not answer'):
+        await manager.close_session('a')
+    assert not box.closed
+    assert manager.sessions() == ['a']
+    await manager.close_session('a')
+    assert box.closed
+    await manager.session('b')
+    with pytest.raises(SandboxError, match='1 sessions could not be removed'):
+        await manager.close()
+    await manager.close()
+    await manager.close()
+    assert manager.sessions() == []
+    with pytest.raises(SandboxClosed):
+        await manager.session('c')
+
+
+async def test_closing_ends_those_who_wait():
+    manager = AsyncSandboxManager(backend=FakeBackend(), max_sessions=1)
+    await manager.session('a')
+    waiting = asyncio.create_task(manager.session('b'))
+    await asyncio.sleep(0)
+    await manager.close()
+    with pytest.raises(SandboxClosed):
+        await waiting
+
+
+@pytest.mark.parametrize(
+    'options', [{'max_sessions': 0}, {'idle_ttl': 0.0}, {'acquire_timeout': -1.0}]
+)
+def test_arguments_are_checked(options):
+    with pytest.raises(ValueError, match='must be'):
+        SandboxManager(backend=FakeBackend(), **options)
+
+
+def test_threads_share_a_session():
+    backend = SlowBackend()
+    with SandboxManager(backend=backend) as manager:
+        boxes = []
+        threads = [
+            threading.Thread(target=lambda: boxes.append(manager.session('a'))) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({id(box) for box in boxes}) == 1
+        assert backend.started == 1
+    assert boxes[0].closed

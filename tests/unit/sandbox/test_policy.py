@@ -1,0 +1,91 @@
+import copy
+import pickle
+
+import pytest
+
+from sandbox.errors import PolicyError
+from sandbox.policy import GIB, MIB, SandboxPolicy
+
+
+def test_the_default_is_closed_and_bounded():
+    policy = SandboxPolicy()
+    assert policy.network == 'none'
+    assert policy.uid != 0
+    assert policy.env == {}
+    assert policy.memory == GIB
+
+
+@pytest.mark.parametrize(
+    ('field', 'value'),
+    [
+        ('cpus', 0),
+        ('cpus', float('nan')),
+        ('cpus', '2'),
+        ('memory', 1024),
+        ('memory', 1.5 * GIB),
+        ('memory', True),
+        ('memory', 1 << 60),
+        ('pids', 0),
+        ('timeout', -1.0),
+        ('timeout', float('inf')),
+        ('uid', 0),
+        ('network', 'bridge'),
+        ('env', {'A=B': 'x'}),
+        ('env', {'A': 1}),
+        ('env', ['A']),
+        ('env', {'A': 'nul\0'}),
+    ],
+)
+def test_invalid_values_are_refused_by_name(field, value):
+    with pytest.raises(PolicyError, match=field) as caught:
+        SandboxPolicy(**{field: value})
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_policy_is_a_value():
+    one, two = SandboxPolicy(env={'A': '1'}), SandboxPolicy(env={'A': '1'})
+    assert one == two
+    assert hash(one) == hash(two)
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert copy.deepcopy(one) == one
+    with pytest.raises(AttributeError):
+        one.cpus = 2.0
+    with pytest.raises(TypeError):
+        one.env['B'] = '2'
+
+
+def test_the_environment_is_a_copy():
+    env = {'A': '1'}
+    policy = SandboxPolicy(env=env)
+    env['B'] = '2'
+    assert dict(policy.env) == {'A': '1'}
+
+
+def test_tighten_goes_one_way():
+    policy = SandboxPolicy(network='full', env={'A': '1', 'B': '2'}, memory=GIB)
+    tighter = policy.tighten(network='none', env={'A': '1'}, memory=256 * MIB, timeout=5)
+    assert tighter.network == 'none'
+    assert dict(tighter.env) == {'A': '1'}
+    assert (tighter.memory, tighter.timeout) == (256 * MIB, 5.0)
+    assert policy.network == 'full'
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'network': 'full'},
+        {'memory': 2 * GIB},
+        {'timeout': 61.0},
+        {'env': {'A': '1'}},
+        {'uid': 1000},
+        {'pids': 129},
+    ],
+)
+def test_loosening_is_refused(change):
+    with pytest.raises(PolicyError, match='loosen'):
+        SandboxPolicy().tighten(**change)
+
+
+def test_tighten_knows_its_fields():
+    with pytest.raises(PolicyError, match="'cpu'"):
+        SandboxPolicy().tighten(cpu=1)

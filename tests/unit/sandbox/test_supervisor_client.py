@@ -1,0 +1,161 @@
+"""The host's side of the supervisor protocol, against supervisors that lie."""
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from sandbox.errors import SandboxLost
+from sandbox.kernel.supervisor import MAX_FRAME, Refusal, Supervisor
+
+OWN = {'ok': True, 'pid': 1, 'kernel': 'running', 'generation': 1}
+
+
+def frame(message: object) -> bytes:
+    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return struct.pack('>I', len(body)) + body
+
+
+async def read_frame(reader: asyncio.StreamReader) -> dict:
+    (length,) = struct.unpack('>I', await reader.readexactly(4))
+    return json.loads(await reader.readexactly(length))
+
+
+@pytest.fixture
+async def guest(tmp_path):
+    """Start a supervisor that answers each request with the bytes a function gives."""
+    servers = []
+
+    async def start(answer: Callable[[dict], bytes]) -> Supervisor:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                while True:
+                    request = await read_frame(reader)
+                    if request['op'] == 'own':
+                        writer.write(frame({**OWN, 'id': request['id']}))
+                    else:
+                        writer.write(answer(request))
+            except (asyncio.IncompleteReadError, OSError):
+                writer.close()
+
+        path = f'{tmp_path}/ctl'
+        servers.append(await asyncio.start_unix_server(serve, path))
+        supervisor = await asyncio.wait_for(Supervisor.connect(path), 5)
+        servers.append(supervisor)
+        return supervisor
+
+    yield start
+    for server in reversed(servers):
+        result = server.close()
+        if result is not None:
+            await result
+
+
+async def test_answers_find_their_requests(guest):
+    supervisor = await guest(lambda r: frame({'ok': True, 'id': r['id'], 'echo': r['n']}))
+    answers = await asyncio.gather(*(supervisor.request('x', n=n) for n in range(10)))
+    assert [answer['echo'] for answer in answers] == list(range(10))
+
+
+async def test_a_refusal_is_an_error_with_a_code(guest):
+    supervisor = await guest(lambda r: frame({'ok': False, 'id': r['id'], 'error': 'running'}))
+    with pytest.raises(Refusal) as caught:
+        await supervisor.request('start')
+    assert caught.value.code == 'running'
+
+
+async def test_an_answer_has_a_deadline(guest):
+    supervisor = await guest(lambda _: b'')
+    with pytest.raises(SandboxLost, match=r'within 0\.05 s'):
+        await supervisor.request('status', patience=0.05)
+    assert not supervisor.lost
+
+
+@pytest.mark.parametrize(
+    'data',
+    [
+        struct.pack('>I', MAX_FRAME + 1),
+        frame(b'no json'),
+        frame(b'[' * 100_000),
+        frame(b'\xff\xfe'),
+    ],
+)
+async def test_one_that_breaks_the_protocol_is_lost(guest, data):
+    supervisor = await guest(lambda _: data)
+    with pytest.raises(SandboxLost):
+        await supervisor.request('status')
+    await asyncio.wait_for(supervisor.gone(), 5)
+    assert supervisor.lost
+    with pytest.raises(SandboxLost):
+        await supervisor.request('status')
+
+
+@pytest.mark.parametrize('message', [[], 5, {'id': 'x'}, {'id': True}, {'event': 'hello'}, {}])
+async def test_what_is_not_understood_is_ignored(guest, message):
+    supervisor = await guest(lambda r: frame(message) + frame({'ok': True, 'id': r['id']}))
+    assert (await supervisor.request('status'))['ok'] is True
+
+
+async def test_a_death_is_told_with_its_circumstances(guest):
+    event = {
+        'event': 'exited',
+        'generation': 1,
+        'code': None,
+        'signal': 9,
+        'oom_kills': 2,
+        'log': 'x' * 10_000,
+    }
+    supervisor = await guest(lambda r: frame(event) + frame({'ok': True, 'id': r['id']}))
+    await supervisor.request('kill')
+    await asyncio.wait_for(supervisor.gone(), 5)
+    assert supervisor.exit[:4] == (1, None, 9, 2)
+    assert len(supervisor.exit.log) == 4_096
+
+
+async def test_the_news_of_an_old_kernel_is_forgotten_with_the_new_one(guest):
+    def answer(request: dict) -> bytes:
+        events = {'kill': frame({'event': 'exited', 'generation': 1, 'code': 'odd'})}
+        reply = {'ok': True, 'id': request['id'], 'generation': 2}
+        return events.get(request['op'], b'') + frame(reply)
+
+    supervisor = await guest(answer)
+    await supervisor.kill()
+    assert supervisor.exit is not None
+    assert supervisor.exit.code is None
+    await supervisor.start()
+    assert supervisor.exit is None
+    assert supervisor.generation == 2
+
+
+async def test_a_listing_takes_only_what_has_the_right_shape(guest):
+    entries = [['a', 1, 2, 'file', 3], ['b', -1, 'x', 'dir', None], ['c'], 5, [1, 2, 3, 4, 5]]
+    supervisor = await guest(lambda _: frame({'ok': True, 'entries': entries, 'more': 1}))
+    assert await supervisor.list('', 10) == ([('a', 1, 2, 'file', 3), ('b', 0, 0, 'dir', 0)], True)
+    assert (await supervisor.list('', 1))[0] == [('a', 1, 2, 'file', 3)]
+
+
+async def test_a_file_that_is_larger_than_promised_is_refused(guest):
+    supervisor = await guest(lambda _: frame({'ok': True, 'size': 1 << 40}))
+    with pytest.raises(Refusal, match='bytes'):
+        async for _ in supervisor.read('a', 10):
+            pass
+
+
+async def test_a_file_that_changed_while_it_was_read_is_refused(guest):
+    data = frame({'ok': True, 'size': 3}) + b'abc' + frame({'ok': False, 'error': 'changed'})
+    supervisor = await guest(lambda _: data)
+    with pytest.raises(Refusal):
+        async for _ in supervisor.read('a', 10):
+            pass
+
+
+async def test_a_write_that_is_refused(guest):
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b''
+
+    supervisor = await guest(lambda _: frame({'ok': False, 'error': 'no_space'}))
+    with pytest.raises(Refusal) as caught:
+        await supervisor.write('a', 0, chunks())
+    assert caught.value.code == 'no_space'

@@ -1,0 +1,64 @@
+import pytest
+
+from sandbox.kernel.text import MAX_LINE, Terminal, clean, plain
+
+
+def shown(*pieces: str) -> str:
+    terminal = Terminal()
+    return ''.join(map(terminal.feed, pieces)) + terminal.flush()
+
+
+@pytest.mark.parametrize(
+    ('raw', 'text'),
+    [
+        ('\x1b[31mred\x1b[0m', 'red'),
+        ('\x1b]0;title\x07x', 'x'),
+        ('\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\', 'link'),
+        ('\x9b1mC1\x9b0m', 'C1'),
+        ('a\x1b(Bb', 'ab'),
+        ('cut \x1b', 'cut '),
+        ('a\ud800b', 'a\ufffdb'),
+        ('日本 é', '日本 é'),
+    ],
+)
+def test_terminal_codes_and_surrogates_are_removed(raw, text):
+    assert plain(raw) == text
+    assert shown(raw) == text
+
+
+def test_clean_leaves_valid_text_alone():
+    assert clean('a\x00é\U0001f600') == 'a\x00é\U0001f600'
+
+
+@pytest.mark.parametrize(
+    ('pieces', 'text'),
+    [
+        (['10%\r20%\r100%\n'], '100%\n'),
+        (['10%', '\r20%', '\r', '100%', '\n'], '100%\n'),
+        (['hello\rJ\n'], 'Jello\n'),
+        (['hello\r\x1b[Kbye\n'], 'bye\n'),
+        (['a\r\nb\r\n'], 'a\nb\n'),
+        (['a\r', '\nb'], 'a\nb'),
+        (['abc\b\bX\n'], 'aXc\n'),
+        (['\b\bX'], 'X'),
+        (['one\n', 'two\rT'], 'one\nTwo'),
+        (['\x1b', '[31m', 'x'], 'x'),
+        (['\x1b]0;never ended'], '0;never ended'),
+    ],
+)
+def test_a_terminal_line(pieces, text):
+    assert shown(*pieces) == text
+
+
+def test_finished_lines_come_out_at_once():
+    terminal = Terminal()
+    assert terminal.feed('one\ntwo') == 'one\n'
+    assert terminal.feed('\rT') == ''
+    assert terminal.flush() == 'Two'
+
+
+def test_a_line_without_an_end_is_not_held_back_for_ever():
+    terminal = Terminal()
+    out = terminal.feed('x' * 1_000_000)
+    assert len(out) == 1_000_000 - MAX_LINE
+    assert len(terminal.flush()) == MAX_LINE

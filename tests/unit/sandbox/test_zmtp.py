@@ -1,0 +1,121 @@
+"""Our reader of the wire against the real library, and against peers that break the rules."""
+
+import asyncio
+import struct
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from sandbox.kernel import zmtp
+from sandbox.kernel.zmtp import Channel, Decoder, Message, ProtocolError
+
+Inbox = asyncio.Queue[Message]
+HELLO = zmtp.GREETING + zmtp.ready('DEALER')
+
+
+def decode(*chunks: bytes, max_bytes: int = 1_000, max_frames: int = 8) -> list[Message]:
+    decoder = Decoder(max_bytes, max_frames)
+    return [message for chunk in (HELLO, *chunks) for message in decoder.feed(chunk)]
+
+
+@pytest.fixture
+def context():
+    with zmq.asyncio.Context() as context:
+        yield context
+
+
+async def connect(path: str, kind: zmtp.SocketType, on_message, max_bytes: int = 1_000_000):
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.create_unix_connection(
+        lambda: Channel(kind, on_message, max_bytes, b'me'), path
+    )
+    await asyncio.wait_for(asyncio.shield(channel.ready), 5)
+    return channel
+
+
+async def test_a_real_router_talks_with_us(context, tmp_path):
+    router = context.socket(zmq.ROUTER)
+    router.bind(f'ipc://{tmp_path}/s')
+    received = Inbox()
+    channel = await connect(f'{tmp_path}/s', 'DEALER', received.put_nowait)
+    parts = [b'', b'a', b'b' * 70_000]
+    channel.send(parts)
+    assert await router.recv_multipart() == [b'me', *parts]
+    await router.send_multipart([b'me', *parts])
+    assert await received.get() == Message(parts, 70_001, True)
+    channel.close()
+    await channel.closed
+    router.close(0)
+
+
+async def test_a_real_publisher_loses_nothing_behind_a_message_that_is_too_large(context, tmp_path):
+    publisher = context.socket(zmq.XPUB)
+    publisher.bind(f'ipc://{tmp_path}/s')
+    received = Inbox()
+    channel = await connect(f'{tmp_path}/s', 'SUB', received.put_nowait, max_bytes=1_000)
+    assert await publisher.recv() == b'\x01'
+    await publisher.send_multipart([b't', b'x' * 3_000_000])
+    await publisher.send_multipart([b't', b'after'])
+    assert await received.get() == Message([], 3_000_001, False)
+    assert await received.get() == Message([b't', b'after'], 6, True)
+    publisher.close(0)
+    await asyncio.wait_for(channel.closed, 5)
+
+
+def test_messages_of_one_and_many_parts():
+    assert decode(zmtp.encode([b'a']), zmtp.encode([b'b', b'', b'c' * 300])) == [
+        Message([b'a'], 1, True),
+        Message([b'b', b'', b'c' * 300], 301, True),
+    ]
+
+
+def test_a_message_over_the_limit_is_counted_and_skipped():
+    chunks = [zmtp.encode([b'a' * 600, b'b' * 600]), zmtp.encode([b'c'])]
+    assert decode(*chunks) == [Message([], 1_200, False), Message([b'c'], 1, True)]
+
+
+def test_a_message_of_endless_parts_takes_no_memory():
+    decoder = Decoder(1_000, 8)
+    list(decoder.feed(HELLO))
+    part = b'\x01\x01x'
+    for _ in range(100):
+        assert list(decoder.feed(part * 1_000)) == []
+    assert list(decoder.feed(b'\x00\x01x')) == [Message([], 100_001, False)]
+
+
+def test_a_frame_that_claims_to_be_huge_takes_no_memory():
+    decoder = Decoder(1_000)
+    list(decoder.feed(HELLO + b'\x02' + struct.pack('>Q', 1 << 62)))
+    for _ in range(100):
+        assert list(decoder.feed(bytes(100_000))) == []
+    assert len(decoder._buffer) == 0
+
+
+@pytest.mark.parametrize(
+    'data',
+    [
+        b'HTTP/1.1 200 OK\r\n\r\n',
+        b'\xff' + bytes(9),
+        zmtp.GREETING.replace(b'NULL', b'CURV'),
+        zmtp.GREETING.replace(b'\x7f\x03', b'\x7f\x02'),
+        zmtp.GREETING + zmtp.encode([b'too early']),
+        HELLO + b'\x04\x06\x05ERROR',
+        HELLO + b'\x06' + struct.pack('>Q', 1 << 40),
+    ],
+)
+def test_peers_that_break_the_rules(data):
+    with pytest.raises(ProtocolError):
+        list(Decoder(1_000).feed(data))
+
+
+async def test_a_peer_that_breaks_the_rules_is_disconnected(tmp_path):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'no greeting at all')
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_unix_server(serve, f'{tmp_path}/s'):
+        channel = await connect(f'{tmp_path}/s', 'DEALER', print)
+        await asyncio.wait_for(channel.closed, 5)
+        channel.send([b'ignored'])
