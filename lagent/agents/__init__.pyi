@@ -10,4 +10,12 @@ from .containers import AsyncSequential as AsyncSequential
 from .containers import AsyncStreamingSequential as AsyncStreamingSequential
 from .containers import Sequential as Sequential
 from .containers import StreamingSequential as StreamingSequential
+from .internlm import AgentForInternLM as AgentForInternLM
+from .internlm import AsyncAgentForInternLM as AsyncAgentForInternLM
+from .internlm import AsyncMathCoder as AsyncMathCoder
+from .internlm import MathCoder as MathCoder
 from .layer import Layer as Layer
+from .plugin_prompt import get_plugin_prompt as get_plugin_prompt
+from .react import AsyncReAct as AsyncReAct
+from .react import ReAct as ReAct
+from .state import StateDict as StateDict

@@ -1,0 +1,169 @@
+"""The HTTP server of one agent: ``python -m lagent.distributed.http_serve.app --config JSON``.
+
+It knows no users: whoever reaches the port speaks with the agent, and browsers are let in from any
+page. Listen on the loopback interface, or put a proxy with authentication before it.
+"""
+
+import argparse
+import asyncio
+import inspect
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lagent._extras import require
+from lagent.distributed.config import read_config
+from lagent.schema import AgentMessage
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+EXTRA = 'serve'
+
+_log = logging.getLogger(__name__)
+
+
+class Question(BaseModel):
+    """The body of a request; its further fields are arguments of the agent's call.
+
+    Attributes:
+        message: the messages.
+        session_id: the session.
+    """
+
+    model_config = ConfigDict(extra='allow')
+
+    message: list[str | AgentMessage]
+    session_id: int | str = 0
+
+
+class AgentAPIServer:
+    """Builds an agent and serves it, until the process is told to stop.
+
+    ``POST /chat_completion`` takes ``{"message": [text or message, ...], "session_id": 0, ...}``,
+    with the further arguments of the agent's call beside them, and gives the answer's fields.
+    ``GET /memory/{session_id}`` gives what the agent remembers, ``GET /health_check`` that it is
+    there. Agents may be synchronous (each call then has a thread), asynchronous or streaming.
+
+    Args:
+        config: the agent's configuration; see `read_config`.
+        host: address to listen at.
+        port: port to listen at.
+
+    Raises:
+        ExtraMissing: FastAPI or uvicorn is not installed.
+
+    Attributes:
+        agent: the agent.
+        app: the FastAPI application.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], host: str = '127.0.0.1', port: int = 8090
+    ) -> None:
+        uvicorn = require('uvicorn', EXTRA)
+        agent_class, arguments = read_config(config)
+        self.agent = agent_class(**arguments)
+        self.app = create_app(self.agent)
+        uvicorn.run(self.app, host=host, port=port)
+
+
+def create_app(agent: Any) -> 'FastAPI':
+    """The web application of an agent, for any ASGI server; see `AgentAPIServer`.
+
+    Args:
+        agent: the agent.
+
+    Returns:
+        The application.
+
+    Raises:
+        ExtraMissing: FastAPI is not installed.
+    """
+    require('fastapi', EXTRA)
+    from fastapi import FastAPI, Request, Response
+    from fastapi.encoders import jsonable_encoder
+    from fastapi.middleware.cors import CORSMiddleware
+    from fastapi.responses import JSONResponse
+
+    app = FastAPI(title='lagent', docs_url='/')
+    app.add_middleware(
+        CORSMiddleware, allow_origins=['*'], allow_methods=['*'], allow_headers=['*']
+    )
+
+    @app.get('/health_check')
+    def health_check() -> dict[str, Any]:
+        return {'status': 'success', 'timestamp': time.time()}
+
+    @app.post('/chat_completion')
+    async def chat_completion(request: Request) -> Response:
+        try:
+            question = Question.model_validate_json(await request.body())
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            return JSONResponse({'detail': problems}, status_code=422)
+        try:
+            answer = await _answer(agent, question)
+            return Response(answer.model_dump_json(), media_type='application/json')
+        except Exception:  # noqa: BLE001 - the server outlives what an agent raises
+            return failed('the agent failed')
+
+    @app.get('/memory/{session_id}')
+    def memory(session_id: int) -> Response:
+        try:
+            return JSONResponse(jsonable_encoder(agent.state_dict(session_id)))
+        except Exception:  # noqa: BLE001 - as above
+            return failed('the memory could not be read')
+
+    def failed(what: str) -> Response:
+        # What went wrong may name files and keys: it is for the log, not for the client.
+        _log.exception(what)
+        return JSONResponse({'detail': 'Internal Server Error'}, status_code=500)
+
+    return app
+
+
+async def _answer(agent: Any, question: Question) -> AgentMessage:
+    arguments = {**(question.model_extra or {}), 'session_id': question.session_id}
+    if inspect.iscoroutinefunction(type(agent).__call__):
+        answer = await agent(*question.message, **arguments)
+    else:
+        answer = await asyncio.to_thread(_call, agent, question.message, arguments)
+    if hasattr(answer, '__aiter__'):
+        answer = [item async for item in answer][-1]
+    if isinstance(answer, AgentMessage):
+        return answer
+    return AgentMessage(sender=getattr(agent, 'name', None) or 'agent', content=answer)
+
+
+def _call(agent: Any, messages: list[str | AgentMessage], arguments: dict[str, Any]) -> Any:
+    answer = agent(*messages, **arguments)
+    return list(answer)[-1] if inspect.isgenerator(answer) else answer
+
+
+def main() -> None:
+    """Serve the agent that the command line describes."""
+    parser = argparse.ArgumentParser(
+        prog='python -m lagent.distributed.http_serve.app', description='Serve an agent over HTTP.'
+    )
+    parser.add_argument('--host', default='127.0.0.1', help='address to listen at')
+    parser.add_argument('--port', type=int, default=8090, help='port to listen at')
+    parser.add_argument(
+        '--config',
+        required=True,
+        help='configuration of the agent, as JSON; "-" reads it from standard input, where other '
+        'users of the machine do not see the keys in it',
+    )
+    given = parser.parse_args()
+    config = sys.stdin.read() if given.config == '-' else given.config
+    logging.basicConfig(level=logging.INFO)
+    AgentAPIServer(json.loads(config), host=given.host, port=given.port)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,2 @@
+from .actors import AgentRayActor as AgentRayActor
+from .actors import AsyncAgentRayActor as AsyncAgentRayActor
