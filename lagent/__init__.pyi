@@ -1,3 +1,4 @@
+from .config import from_config as from_config
 from .context import RunContext as RunContext
 from .effects import Effect as Effect
 from .effects import Event as Event

@@ -44,6 +44,12 @@ class RunContext:
         """When the run must end, on `time.monotonic()`; None without a limit of time."""
         return None if self.limits.seconds is None else self.started + self.limits.seconds
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline, at least 0; None without a limit of time."""
+        deadline = self.deadline
+        return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+
     def check(self) -> None:
         """Refuse to go on when the run was cancelled or its time is over.
 

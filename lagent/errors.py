@@ -4,6 +4,8 @@
 
     LagentError
     ├── LimitExceeded        a run reached one of its `RunLimits`
+    │   └── RepeatedCall     the same call once too often; the model may be told instead
+    ├── SessionBusy          another call of the same agent holds the session
     ├── RunCancelled         the run's cancel flag was set
     ├── ParseFailed          a model's replies could not be parsed, several times in a row
     ├── ModelError           a model call failed (its subclasses live in `lagent.llms.errors`)
@@ -49,6 +51,31 @@ class LimitExceeded(LagentError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.limit, self.allowed, self.used)
+
+
+class RepeatedCall(LimitExceeded):
+    """The same tool call, or the same code, was asked for too many times in a row.
+
+    Raised in place of the call when the limits say ``on_repeat='tell'``. Executors and coders
+    give its words to the model and go on.
+    """
+
+    code = 'repeated_call'
+
+    def __init__(self, limit: str, allowed: float, used: float) -> None:
+        super().__init__(limit, allowed, used)
+        words = (
+            f'Not run: this is the same call as the last {used:g}, which were run one after the '
+            'other. Its result will not change. Do something else, or answer with what you know.'
+        )
+        self.args = (words,)
+
+
+class SessionBusy(LagentError):
+    """A session is in use by another call of the same agent."""
+
+    code = 'session_busy'
+    retryable = True
 
 
 class RunCancelled(LagentError):

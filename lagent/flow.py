@@ -39,6 +39,14 @@ class Emit:
     item: Any
 
 
+class ConsumerLeft(BaseException):
+    """Raised in a flow whose stream nobody reads any more.
+
+    A `GeneratorExit` would not do: ``yield from`` turns it into a `close`, after which a flow could
+    make no more calls, and so could not close what it reads from.
+    """
+
+
 Flow = Generator[Call | Emit, Any, T]
 
 
@@ -156,14 +164,14 @@ def stream(flow: Flow[Any]) -> Generator[Any, None, None]:
     while True:
         try:
             request = context.run(step)
-        except StopIteration:
+        except (StopIteration, ConsumerLeft):
             return
         if isinstance(request, Emit):
             if not left:
                 try:
                     yield request.item
-                except GeneratorExit as exit_:
-                    step.error, left = exit_, True
+                except GeneratorExit:
+                    step.error, left = ConsumerLeft(), True
             continue
         try:
             step.value = context.run(request)
@@ -186,14 +194,14 @@ async def astream(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
     while True:
         try:
             request = context.run(step)
-        except StopIteration:
+        except (StopIteration, ConsumerLeft):
             return
         if isinstance(request, Emit):
             if not left:
                 try:
                     yield request.item
-                except GeneratorExit as exit_:
-                    step.error, left = exit_, True
+                except GeneratorExit:
+                    step.error, left = ConsumerLeft(), True
             continue
         try:
             value = context.run(request)

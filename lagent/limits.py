@@ -1,15 +1,23 @@
 """What a run may use, and what it has used."""
 
+import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
-from lagent.errors import LimitExceeded
+from lagent.errors import LimitExceeded, RepeatedCall
+
+OnLimit = Literal['raise', 'return']
+OnRepeat = Literal['raise', 'tell']
+OnBusy = Literal['wait', 'raise']
+
+# Tools of one message run at the same time, and are charged to the same usage.
+_charging = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
-    """Upper bounds of one run; `None` means no bound.
+    """Upper bounds of one run, where `None` means no bound, and what happens at them.
 
     Attributes:
         model_calls: calls of a model.
@@ -18,6 +26,13 @@ class RunLimits:
         seconds: wall time, from the start of the outermost agent's call.
         parse_failures: replies in a row that no parser could read.
         repeated_calls: identical tool calls or code cells in a row.
+        on_limit: ``'raise'`` `LimitExceeded`, or ``'return'`` a message of the type ``'limit'``
+            as the outermost agent's answer.
+        on_repeat: what happens to a call beyond `repeated_calls`: ``'raise'`` treats it like any
+            limit; ``'tell'`` doesn't make it and tells the model so. One that doesn't listen is
+            told as many times again, then the limit counts.
+        on_busy: what a call does whose session is in use by another one: ``'wait'`` for its turn,
+            in order, as long as `seconds` allow; or ``'raise'`` `SessionBusy`.
     """
 
     model_calls: int | None = None
@@ -26,11 +41,19 @@ class RunLimits:
     seconds: float | None = None
     parse_failures: int | None = 5
     repeated_calls: int | None = 5
+    on_limit: OnLimit = 'raise'
+    on_repeat: OnRepeat = 'raise'
+    on_busy: OnBusy = 'wait'
 
     def __post_init__(self) -> None:
+        policies = {'on_limit': OnLimit, 'on_repeat': OnRepeat, 'on_busy': OnBusy}
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is not None and value <= 0:
+            if field.name in policies:
+                allowed = get_args(policies[field.name])
+                if value not in allowed:
+                    raise ValueError(f'RunLimits.{field.name} is one of {allowed}, not {value!r}')
+            elif value is not None and value <= 0:
                 raise ValueError(f'RunLimits.{field.name} must be positive, got {value!r}')
 
 
@@ -69,10 +92,11 @@ class RunUsage:
         Raises:
             LimitExceeded: the call would pass a limit; it is not charged.
         """
-        _check('model_calls', limits.model_calls, self.model_calls + 1)
-        if limits.tokens is not None and self.tokens >= limits.tokens:
-            raise LimitExceeded('tokens', limits.tokens, self.tokens)
-        self.model_calls += 1
+        with _charging:
+            _check('model_calls', limits.model_calls, self.model_calls + 1)
+            if limits.tokens is not None and self.tokens >= limits.tokens:
+                raise LimitExceeded('tokens', limits.tokens, self.tokens)
+            self.model_calls += 1
 
     def count_tool_call(self, limits: RunLimits, fingerprint: Hashable) -> None:
         """Charge a tool call or a code execution that is about to be made.
@@ -83,12 +107,19 @@ class RunUsage:
 
         Raises:
             LimitExceeded: the call would pass a limit; it is not charged.
+            RepeatedCall: it is the same call once too often, and the model is to be told.
         """
-        _check('tool_calls', limits.tool_calls, self.tool_calls + 1)
-        repeated = self.repeated_calls + 1 if fingerprint == self._last_call else 1
-        _check('repeated_calls', limits.repeated_calls, repeated)
-        self.tool_calls += 1
-        self.repeated_calls, self._last_call = repeated, fingerprint
+        with _charging:
+            _check('tool_calls', limits.tool_calls, self.tool_calls + 1)
+            repeated = self.repeated_calls + 1 if fingerprint == self._last_call else 1
+            allowed = limits.repeated_calls
+            if allowed is not None and limits.on_repeat == 'tell' and repeated > allowed:
+                _check('repeated_calls', 2 * allowed, repeated)
+                self.repeated_calls = repeated
+                raise RepeatedCall('repeated_calls', allowed, allowed)
+            _check('repeated_calls', allowed, repeated)
+            self.tool_calls += 1
+            self.repeated_calls, self._last_call = repeated, fingerprint
 
     def count_reply(self, reply: Any) -> None:
         """Add the tokens that a model's reply reports.
@@ -96,10 +127,11 @@ class RunUsage:
         Args:
             reply: the reply; only one with a `usage` says anything.
         """
-        for one in reply if isinstance(reply, list) else [reply]:
-            usage = getattr(one, 'usage', None)
-            self.prompt_tokens += getattr(usage, 'prompt_tokens', None) or 0
-            self.completion_tokens += getattr(usage, 'completion_tokens', None) or 0
+        with _charging:
+            for one in reply if isinstance(reply, list) else [reply]:
+                usage = getattr(one, 'usage', None)
+                self.prompt_tokens += getattr(usage, 'prompt_tokens', None) or 0
+                self.completion_tokens += getattr(usage, 'completion_tokens', None) or 0
 
 
 def _check(name: str, allowed: float | None, wanted: float) -> None:

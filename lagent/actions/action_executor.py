@@ -1,17 +1,30 @@
 """Executors: from a message that asks for a tool call to the message with its result."""
 
 import asyncio
+import contextvars
 import inspect
+import json
 from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lagent.actions.base_action import CONTROL_ERRORS, BaseAction
 from lagent.actions.builtin_actions import FinishAction, InvalidAction, NoAction
 from lagent.actions.hooked import AsyncResponder, Responder, settle
+from lagent.actions.json_schema import function_name
 from lagent.effects import Effect, within
+from lagent.errors import RepeatedCall
 from lagent.flow import Flow, arun, call, run
 from lagent.hooks import Hook
-from lagent.schema import ActionReturn, ActionStatusCode, AgentMessage, FunctionCall
+from lagent.prompts.parsers import ToolStatusCode
+from lagent.schema import (
+    ActionReturn,
+    ActionStatusCode,
+    ActionValidCode,
+    AgentMessage,
+    FunctionCall,
+)
 from lagent.utils import create_object
 
 Action = BaseAction | dict[str, Any]
@@ -21,12 +34,26 @@ NO_ACTION: dict[str, Any] = {'type': NoAction}
 FINISH_ACTION: dict[str, Any] = {'type': FinishAction}
 
 
+_MAX_PARALLEL = 16  # tools of one message that run at once
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    name: Any
+    parameters: Any
+    id: str | None = None
+
+
 class ActionExecutor(Responder):
-    """Calls the tool that a message asks for.
+    """Calls the tools that a message asks for.
 
     The message's content is a `FunctionCall` or a dict with ``name`` and ``parameters``; the name
     is that of a tool, or ``Tool.api`` for one of several APIs. The answer's content is an
     `ActionReturn`, whatever happens to the tool.
+
+    A list of calls as the content, or the calls that a `ToolCallParser` put into `formatted`, run
+    at the same time; the answer's content is then the list of results, in the order of the calls.
+    Where calls have ids, the answer's `extra_info` says them, as ``tool_call_ids``.
 
     Args:
         actions: the tools, or configuration dicts of tools; one need not be in a list.
@@ -62,7 +89,7 @@ class ActionExecutor(Responder):
     def __call__(
         self, message: AgentMessage, session_id: Hashable | None = None, **kwargs: Any
     ) -> AgentMessage:
-        """Answer a message that asks for a tool call.
+        """Answer a message that asks for tool calls.
 
         Args:
             message: the message; it is copied.
@@ -103,6 +130,34 @@ class ActionExecutor(Responder):
             for api in tool.description.get('api_list', [tool.description])
         ]
 
+    def openai_tools(self) -> list[dict[str, Any]]:
+        """The tools as OpenAI-compatible servers take them: ``llm.chat(..., tools=...)``.
+
+        Returns:
+            A function for each API. Names are made of what providers accept: ``Tool.api`` becomes
+            ``Tool-api``, and is called by either.
+        """
+        return [{'type': 'function', 'function': tool} for tool in self._schemas('parameters')]
+
+    def anthropic_tools(self) -> list[dict[str, Any]]:
+        """The tools as Anthropic's API takes them.
+
+        Returns:
+            See `openai_tools`; the dicts have ``input_schema``.
+        """
+        return self._schemas('input_schema')
+
+    def _schemas(self, key: str) -> list[dict[str, Any]]:
+        schemas = [schema for tool in self.actions.values() for schema in _schemas_of(tool)]
+        return [
+            {
+                'name': function_name(api['name']),
+                'description': api.get('description', ''),
+                key: schema,
+            }
+            for api, schema in zip(self.description(), schemas, strict=True)
+        ]
+
     def keys(self) -> list[str]:
         """The names of the tools.
 
@@ -123,14 +178,55 @@ class ActionExecutor(Responder):
         del self.actions[name]
 
     def _answer(self, kwargs: dict[str, Any]) -> Callable[[AgentMessage], Flow[AgentMessage]]:
+        def one(request: _Request) -> Flow[Any]:
+            return self._ask(
+                self.forward, name=request.name, parameters=request.parameters, **kwargs
+            )
+
         def act(message: AgentMessage) -> Flow[AgentMessage]:
-            name, parameters = _requested(message.content)
-            answer = yield from self._ask(self.forward, name=name, parameters=parameters, **kwargs)
-            if isinstance(answer, AgentMessage):
-                return answer
-            return AgentMessage(sender=type(self).__name__, content=answer)
+            requests = self._requested(message)
+            if not isinstance(requests, list):
+                answer = yield from one(requests)
+                return answer if isinstance(answer, AgentMessage) else self._message(answer)
+            answers: list[Any] = yield from self._all([one(request) for request in requests])
+            results = [
+                answer.content if isinstance(answer, AgentMessage) else self._helpful(answer, ask)
+                for answer, ask in zip(answers, requests, strict=True)
+            ]
+            ids = [request.id for request in requests]
+            return self._message(results, {'tool_call_ids': ids} if any(ids) else None)
 
         return act
+
+    def _requested(self, message: AgentMessage) -> _Request | list[_Request]:
+        content, parsed = message.content, message.formatted
+        if isinstance(content, str) and isinstance(parsed, dict):
+            if isinstance(parsed.get('action'), list):
+                content = parsed['action']
+            elif parsed.get('status') in (ToolStatusCode.PARSING_ERROR, ToolStatusCode.INCOMPLETE):
+                return _Request(self.no_action.name, getattr(parsed, 'hint', ''))
+        if isinstance(content, list):
+            return [_request(one) for one in content]
+        return _request(content)
+
+    def _helpful(self, result: Any, request: _Request) -> Any:
+        """A refusal with what the model needs to do better; other results as they are."""
+        if not isinstance(result, ActionReturn):
+            return result
+        hint = ''
+        if result.valid == ActionValidCode.INVALID and result.type == self.invalid_action.name:
+            hint = f'The tools are: {", ".join(api["name"] for api in self.description())}.'
+        elif result.state == ActionStatusCode.ARGS_ERROR:
+            schemas = {tool['name']: tool['parameters'] for tool in self._schemas('parameters')}
+            schema = schemas.get(function_name(str(request.name)), {})
+            hint = f'Send a JSON object of this schema: {json.dumps(schema, ensure_ascii=False)}'
+        return replace(result, errmsg=f'{result.errmsg} {hint}') if hint else result
+
+    def _message(self, content: Any, extra_info: dict[str, Any] | None = None) -> AgentMessage:
+        return AgentMessage(sender=type(self).__name__, content=content, extra_info=extra_info)
+
+    def _all(self, flows: list[Flow[Any]]) -> Flow[list[Any]]:
+        return call(_run_all, flows)
 
     def _call_tool(self, name: Any, parameters: Any) -> Flow[ActionReturn]:
         tool, api = self._find(name)
@@ -142,7 +238,24 @@ class ActionExecutor(Responder):
         if tool is None:
             # The parameters say nothing about the unknown tool.
             tool, parameters, api = self.invalid_action, '', 'run'
-        return (yield from within(effect, self._guarded(tool, parameters, api)))
+        begun = False
+
+        def guarded() -> Flow[ActionReturn]:
+            nonlocal begun
+            begun = True
+            return (yield from self._guarded(tool, parameters, api))
+
+        try:
+            return (yield from within(effect, guarded()))
+        except RepeatedCall as repeated:
+            if begun:  # something inside of the tool was repeated
+                raise
+            return ActionReturn(
+                {'inputs': parameters, 'name': api},
+                type=tool.name,
+                errmsg=str(repeated),
+                state=ActionStatusCode.API_ERROR,
+            )
 
     def _guarded(self, tool: BaseAction, parameters: Any, api: str) -> Flow[ActionReturn]:
         try:
@@ -163,8 +276,11 @@ class ActionExecutor(Responder):
             return None, 'run'
         if name in self.actions:
             return self.actions[name], 'run'
+        if '.' not in name:
+            known = {function_name(api['name']): api['name'] for api in self.description()}
+            name = known.get(name, name)
         tool_name, _, api = name.partition('.')
-        return self.actions.get(tool_name), api
+        return self.actions.get(tool_name), api or 'run'
 
     def _use(self, tool: BaseAction, parameters: Any, api: str) -> Flow[Any]:
         return call(settle, tool, parameters, api)
@@ -192,13 +308,52 @@ class AsyncActionExecutor(AsyncResponder, ActionExecutor):
             return call(tool, parameters, api)
         return call(asyncio.to_thread, tool, parameters, api)
 
+    def _all(self, flows: list[Flow[Any]]) -> Flow[list[Any]]:
+        return call(_arun_all, flows)
 
-def _requested(content: Any) -> tuple[Any, Any]:
+
+def _run_all(flows: list[Flow[Any]]) -> list[Any]:
+    pool = ThreadPoolExecutor(min(len(flows), _MAX_PARALLEL) or 1, 'lagent-tools')
+    awaits_running = False
+    try:
+        futures = [pool.submit(contextvars.copy_context().run, run, flow) for flow in flows]
+        failed = [
+            future
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done
+            if future.exception() is not None
+        ]
+        awaits_running = True
+        return [future.result() for future in failed or futures]
+    finally:
+        # After an interrupt nobody waits for a tool, which can't be ended from here.
+        pool.shutdown(wait=awaits_running, cancel_futures=True)
+
+
+async def _arun_all(flows: list[Flow[Any]]) -> list[Any]:
+    slots = asyncio.Semaphore(_MAX_PARALLEL)
+
+    async def one(flow: Flow[Any]) -> Any:
+        async with slots:
+            return await arun(flow)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(flow)) for flow in flows]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _schemas_of(tool: BaseAction) -> list[dict[str, Any]]:
+    return list(tool.json_schemas().values())
+
+
+def _request(content: Any) -> _Request:
     if isinstance(content, FunctionCall):
-        return content.name, content.parameters
+        return _Request(content.name, content.parameters)
     is_call = isinstance(content, dict) and {'name', 'parameters'} <= set(content)
     assert is_call, (
         'the content must be a tool call: a FunctionCall or a dict with "name" and "parameters", '
         f'not {content!r:.200}'
     )
-    return content['name'], content['parameters']
+    return _Request(content['name'], content['parameters'], content.get('id'))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 from lagent.actions.description import SESSION_PARAMETER, describe, summary
 from lagent.actions.hooked import settle
+from lagent.actions.json_schema import parameters_schema, typed_arguments
 from lagent.actions.parser import BaseParser, JsonParser, ParseError
 from lagent.context import DEFAULT_SESSION, current_context
 from lagent.errors import LimitExceeded, RunCancelled
@@ -198,12 +199,13 @@ class BaseAction(metaclass=ToolMeta):
             return self._failure(asked, f'invalid API: {name}', ActionStatusCode.API_ERROR)
         try:
             arguments = self._parser.parse_inputs(inputs, name)
+            typed = typed_arguments(api, arguments)
         except ParseError as error:
             return self._failure(asked, error.err_msg, ActionStatusCode.ARGS_ERROR)
         except Exception as error:  # noqa: BLE001 - a parser may be anybody's
             return self._failure(asked, _words(error), ActionStatusCode.ARGS_ERROR)
         try:
-            outputs = yield from call(caller, api, **arguments, **_session(api, arguments))
+            outputs = yield from call(caller, api, **typed, **_session(api, arguments))
             if isinstance(outputs, ActionReturn):
                 outputs.args = outputs.args or arguments
                 outputs.type = outputs.type or self.name
@@ -214,6 +216,20 @@ class BaseAction(metaclass=ToolMeta):
         except Exception as error:  # noqa: BLE001 - what a tool raises is its result
             return self._failure(arguments, _words(error), ActionStatusCode.API_ERROR)
         return ActionReturn(arguments, type=self.name, result=result)
+
+    def json_schemas(self) -> dict[str, dict[str, Any]]:
+        """The JSON schema of the arguments of each API.
+
+        Returns:
+            A schema of an object for each name in the tool's description.
+        """
+        apis = self._description.get('api_list', [self._description])
+        return {
+            api['name']: parameters_schema(
+                api, getattr(self, api['name'] if self.is_toolkit else 'run', None)
+            )
+            for api in apis
+        }
 
     def _api_names(self) -> list[str]:
         if self.is_toolkit:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 from docstring_parser import Docstring, DocstringParam
 from docstring_parser import ParseError as DocstringError
 from docstring_parser.google import GoogleParser, Section, SectionType
+from pydantic import BaseModel
 
 SESSION_PARAMETER = 'session_id'
 
@@ -198,7 +199,7 @@ def _hinted_type(hint: Any) -> str:
 def _class_type(kind: type) -> str:
     if issubclass(kind, Enum):
         return _common_type({_class_type(type(member.value)) for member in kind})
-    if issubclass(kind, str | bytes | Mapping):
+    if issubclass(kind, str | bytes | Mapping | BaseModel):
         return 'STRING'
     if issubclass(kind, bool):
         return 'BOOLEAN'

@@ -5,14 +5,18 @@ in one flow, `_turn`; the four classes differ only in the driver that runs it.
 """
 
 import copy
+import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 from lagent.actions.hooked import settle
+from lagent.agents import unanswered
 from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.layer import Layer
-from lagent.context import resolve_session, run_context
+from lagent.agents.sessions import exclusive, is_inside, wait_async, wait_blocking
+from lagent.context import RunContext, resolve_session, run_context
 from lagent.effects import Effect, emit, perform, within
+from lagent.errors import LimitExceeded
 from lagent.flow import Emit, Flow, arun, astream, call, each, run, stream
 from lagent.hooks import Hook
 from lagent.limits import RunLimits
@@ -20,12 +24,19 @@ from lagent.memory import Memory, MemoryManager
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
 
+G = TypeVar('G')
+
 MEMORY: dict[str, Any] = {'type': Memory}
 AGGREGATOR: dict[str, Any] = {'type': DefaultAggregator}
 
 
 class Agent(Layer):
     """A layer that answers messages, by default with what a model says.
+
+    A session answers one call at a time: what else is asked in it waits for its turn, in order, or
+    is refused, as the limits' `on_busy` says. A call that fails leaves its question in memory,
+    marked in `extra_info`; before the next question the memory gets a message of the type
+    ``'no_answer'``. A call without a message asks the marked question once more.
 
     Attributes:
         llm: the model; any object with a `chat(messages, **kwargs)`.
@@ -105,22 +116,67 @@ class Agent(Layer):
             self.memory.add(message, session_id=session_id)
 
     def _turn(
-        self, messages: tuple[Any, ...], session: Hashable | None, kwargs: dict[str, Any]
+        self,
+        messages: tuple[Any, ...],
+        session: Hashable | None,
+        kwargs: dict[str, Any],
+        stream_: 'weakref.ref[Any] | None' = None,
     ) -> Flow[AgentMessage]:
+        is_outermost = not is_inside()
         with run_context(session, self.limits) as context:
-            session_id = context.session_id
-            inputs = [_as_message(message) for message in messages]
-            for hook in tuple(self._hooks.values()):
-                replaced = yield from self._hook(hook.before_agent, inputs, session_id)
-                if replaced:
-                    inputs = [replaced] if isinstance(replaced, AgentMessage) else list(replaced)
-            self.update_memory(inputs, session_id)
+            gives_limits = is_outermost and context.limits.on_limit == 'return'
+            books = self._keep_books(messages, context, kwargs, gives_limits=gives_limits)
+            try:
+                return (yield from exclusive(self, context, books, self._wait_turn, stream_))
+            except LimitExceeded as limit:
+                if not gives_limits:
+                    raise
+                return limit_message(limit, self.name)
+
+    _wait_turn: Callable[..., Any] = staticmethod(wait_blocking)
+
+    def _keep_books(
+        self,
+        messages: tuple[Any, ...],
+        context: RunContext,
+        kwargs: dict[str, Any],
+        *,
+        gives_limits: bool,
+    ) -> Flow[AgentMessage]:
+        session_id = context.session_id
+        inputs = [_as_message(message) for message in messages]
+        for hook in tuple(self._hooks.values()):
+            replaced = yield from self._hook(hook.before_agent, inputs, session_id)
+            if replaced:
+                inputs = [replaced] if isinstance(replaced, AgentMessage) else list(replaced)
+        question = self._take_question(inputs, session_id)
+        try:
             answer = yield from self._answer(inputs, session_id, kwargs)
-            self.update_memory(answer, session_id)
-            answer = copy.deepcopy(answer)
-            for hook in tuple(self._hooks.values()):
-                answer = (yield from self._hook(hook.after_agent, answer, session_id)) or answer
-            return answer
+        except BaseException as error:
+            if not (gives_limits and isinstance(error, LimitExceeded)):
+                if question is not None:
+                    unanswered.mark(question, error)
+                raise
+            answer = limit_message(error, self.name)
+        self.update_memory(answer, session_id)
+        answer = copy.deepcopy(answer)
+        for hook in tuple(self._hooks.values()):
+            answer = (yield from self._hook(hook.after_agent, answer, session_id)) or answer
+        return answer
+
+    def _take_question(
+        self, inputs: list[AgentMessage], session_id: Hashable
+    ) -> AgentMessage | None:
+        """Remember the inputs; give the message that an answer is missing to from now on."""
+        memory = None if self.memory is None else self.memory.get(session_id)
+        if memory is not None and inputs:
+            stand_in = unanswered.answer_for(memory, self.name or '')
+            if stand_in is not None:
+                self.update_memory(stand_in, session_id)
+        self.update_memory(inputs, session_id)
+        if inputs:
+            return inputs[-1]
+        return None if memory is None else unanswered.reopen(memory)
 
     def _hook(self, method: Callable[..., Any], *args: Any) -> Flow[Any]:
         return call(settle, method, self, *args)
@@ -176,6 +232,8 @@ class AsyncAgent(Agent):
     def _hook(self, method: Callable[..., Any], *args: Any) -> Flow[Any]:
         return call(method, self, *args)
 
+    _wait_turn = staticmethod(wait_async)
+
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
         return self.llm.chat(prompt, session_id, **kwargs)
 
@@ -196,7 +254,7 @@ class StreamingAgent(Agent):
         Yields:
             The growing answer.
         """
-        return stream(self._emitting_turn(message, session_id, kwargs))
+        return self._streaming(stream, message, session_id, kwargs)
 
     def forward(
         self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any
@@ -214,11 +272,21 @@ class StreamingAgent(Agent):
         """
         return stream(self._ask_streaming(message, session_id, kwargs))
 
-    def _emitting_turn(
-        self, messages: tuple[Any, ...], session: Hashable | None, kwargs: dict[str, Any]
-    ) -> Flow[None]:
-        answer = yield from self._turn(messages, session, kwargs)
-        yield Emit(answer)
+    def _streaming(
+        self,
+        driver: Callable[[Flow[None]], G],
+        messages: tuple[Any, ...],
+        session: Hashable | None,
+        kwargs: dict[str, Any],
+    ) -> G:
+        def emitting() -> Flow[None]:
+            answer = yield from self._turn(messages, session, kwargs, reference)
+            yield Emit(answer)
+
+        generator = driver(emitting())
+        # The call can end the generator of an earlier one that its reader has abandoned.
+        reference = weakref.ref(generator)
+        return generator
 
     def _answer(
         self, inputs: list[AgentMessage], session_id: Hashable, kwargs: dict[str, Any]
@@ -279,7 +347,7 @@ class AsyncStreamingAgent(StreamingAgent):
         self, *message: str | AgentMessage, session_id: Hashable | None = None, **kwargs: Any
     ) -> AsyncGenerator[AgentMessage, None]:
         """See `StreamingAgent.__call__`."""
-        return astream(self._emitting_turn(message, session_id, kwargs))
+        return self._streaming(astream, message, session_id, kwargs)
 
     def forward(  # type: ignore[override]
         self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any
@@ -288,6 +356,25 @@ class AsyncStreamingAgent(StreamingAgent):
         return astream(self._ask_streaming(message, session_id, kwargs))
 
     _hook = AsyncAgent._hook
+    _wait_turn = staticmethod(wait_async)
+
+
+def limit_message(limit: LimitExceeded, sender: str | None) -> AgentMessage:
+    """The message that stands for an answer where a limit was reached.
+
+    Args:
+        limit: the limit.
+        sender: the agent that would have answered.
+
+    Returns:
+        A message of the type ``'limit'``, with the numbers in `extra_info`.
+    """
+    return AgentMessage(
+        sender=sender or '',
+        content=str(limit),
+        type='limit',
+        extra_info={'limit': limit.limit, 'allowed': limit.allowed, 'used': limit.used},
+    )
 
 
 def model_name(llm: Any) -> str:

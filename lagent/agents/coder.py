@@ -1,11 +1,12 @@
 """The agent that answers by writing code, running it and looking at what came out."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
+from lagent.agents import unanswered
 from lagent.agents.base import MEMORY, Agent, AsyncAgent
 from lagent.context import current_context
-from lagent.errors import LimitExceeded, ParseFailed
+from lagent.errors import LimitExceeded, ParseFailed, RepeatedCall
 from lagent.flow import Flow, arun, call, run
 from lagent.memory import Memory
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
@@ -75,8 +76,6 @@ class Coder(Agent):
         interpreter: runs the code; one sandbox a session.
         finish_condition: says of a reply or an observation whether it ends the turn.
         max_turn: how many times code may be run before the answer.
-        on_limit: what happens when a limit is reached: ``'raise'`` `LimitExceeded`, or ``'return'``
-            a message of the type ``'limit'`` that says so.
     """
 
     _writer: ClassVar[type[Agent]] = _Writer
@@ -91,7 +90,6 @@ class Coder(Agent):
         output_format: Any = PARSER,
         finish_condition: Callable[[AgentMessage], bool] = has_no_code,
         max_turn: int = 10,
-        on_limit: Literal['raise', 'return'] = 'raise',
         **kwargs: Any,
     ) -> None:
         """Build the coder.
@@ -105,7 +103,6 @@ class Coder(Agent):
             output_format: parser of the model's replies.
             finish_condition: see the class.
             max_turn: see the class.
-            on_limit: see the class.
             kwargs: see `Agent`; an aggregator is the inner agent's.
         """
         inner = {'aggregator': kwargs.pop('aggregator')} if 'aggregator' in kwargs else {}
@@ -116,7 +113,6 @@ class Coder(Agent):
         self.interpreter = create_object(interpreter or {'type': self._interpreter})
         self.finish_condition = finish_condition
         self.max_turn = max_turn
-        self.on_limit = on_limit
 
     def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """Solve a task.
@@ -130,28 +126,12 @@ class Coder(Agent):
             The answer: the first message that meets the finish condition.
 
         Raises:
-            LimitExceeded: the turns or a limit of the run were used up, and `on_limit` is
-                ``'raise'``.
+            LimitExceeded: the turns or a limit of the run were used up.
             ParseFailed: too many replies in a row could not be parsed.
         """
         return run(self._solve(message, session_id, kwargs))
 
     def _solve(
-        self, message: tuple[AgentMessage, ...], session_id: Hashable, kwargs: dict[str, Any]
-    ) -> Flow[AgentMessage]:
-        try:
-            return (yield from self._turns(message, session_id, kwargs))
-        except LimitExceeded as limit:
-            if self.on_limit == 'raise':
-                raise
-            return AgentMessage(
-                sender=self.name or '',
-                content=str(limit),
-                type='limit',
-                extra_info={'limit': limit.limit, 'allowed': limit.allowed, 'used': limit.used},
-            )
-
-    def _turns(
         self, message: tuple[AgentMessage, ...], session_id: Hashable, kwargs: dict[str, Any]
     ) -> Flow[AgentMessage]:
         for turn in range(self.max_turn + 1):
@@ -161,12 +141,32 @@ class Coder(Agent):
             _count_parse_failure(reply)
             if turn == self.max_turn:
                 break
-            observation = yield from call(self.interpreter, reply, session_id=session_id)
+            observation = yield from self._observe(reply, session_id)
             if self.finish_condition(observation):
                 self.agent.update_memory(observation, session_id)
-                return observation  # type: ignore[no-any-return]
+                return observation
             message = (observation,)
         raise LimitExceeded('max_turn', self.max_turn, self.max_turn)
+
+    def _observe(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
+        sender = getattr(self.interpreter, 'name', 'interpreter')
+        try:
+            observation: AgentMessage = yield from call(
+                self.interpreter, reply, session_id=session_id
+            )
+        except RepeatedCall as repeated:
+            return AgentMessage(sender=sender, content=str(repeated), type='interpreter')
+        except BaseException as error:
+            # The model must not take code for run whose result it never saw.
+            lost = AgentMessage(
+                sender=sender,
+                content=f'[no result: {unanswered.words(error)}. The code may have run in part.]',
+                type='interpreter',
+            )
+            unanswered.mark(lost, error)
+            self.agent.update_memory(lost, session_id)
+            raise
+        return observation
 
     def __enter__(self) -> Self:
         return self

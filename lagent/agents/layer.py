@@ -1,9 +1,10 @@
 """Layers: objects with children, and the state of the whole tree."""
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Self
 
+from lagent.agents.state import StateDict
 from lagent.hooks import Hookable
 from lagent.memory import Memory, MemoryManager
 
@@ -70,7 +71,7 @@ class Layer(Hookable):
 
         return walk('', self)
 
-    def state_dict(self, session_id: Hashable = 0) -> dict[str, list[dict[str, Any]]]:
+    def state_dict(self, session_id: Hashable = 0) -> StateDict:
         """What the tree remembers of a session.
 
         Args:
@@ -80,7 +81,7 @@ class Layer(Hookable):
             For each layer with a memory, under the key ``<dotted path>.memory``, its messages as
             dicts. A layer that does not know the session has none, and a `UserWarning` says so.
         """
-        state = {}
+        state = StateDict()
         for key, manager in self._memories():
             memory = manager.get(session_id)
             if memory is None:
@@ -89,23 +90,37 @@ class Layer(Hookable):
         return state
 
     def load_state_dict(
-        self, state_dict: dict[str, list[dict[str, Any]] | None], session_id: Hashable = 0
+        self,
+        state_dict: Mapping[str, list[dict[str, Any]] | None],
+        session_id: Hashable = 0,
+        strict: bool | None = None,
     ) -> None:
         """Replace what the tree remembers of a session; other sessions are left alone.
 
         Args:
             state_dict: what `state_dict` gave, of a tree of the same shape.
             session_id: the session to load into.
+            strict: with True keys that the tree doesn't know are an error, with False they are
+                ignored and layers whose keys are missing keep their memory. By default, as in
+                InternLM's, missing keys are an error and unknown ones give a `UserWarning`.
 
         Raises:
-            KeyError: keys are missing; nothing was changed. Unknown keys give a `UserWarning`.
+            KeyError: keys are missing or unknown; nothing was changed.
             TypeError: an entry is no list of messages; nothing was changed.
+            ValueError: a later version of lagent wrote it; nothing was changed.
             pydantic.ValidationError: a message is malformed; nothing was changed.
         """
+        StateDict.check_version(state_dict)
         managers = dict(self._memories())
-        if missing := [key for key in managers if key not in state_dict]:
+        missing = [key for key in managers if key not in state_dict]
+        unknown = [key for key in state_dict if key not in managers]
+        if strict is False:
+            managers = {key: manager for key, manager in managers.items() if key in state_dict}
+        elif missing:
             raise KeyError(f'Missing keys in state_dict: {missing}')
-        if unknown := [key for key in state_dict if key not in managers]:
+        elif unknown and strict:
+            raise KeyError(f'Unknown keys in state_dict: {unknown}')
+        elif unknown:
             warnings.warn(f'Unknown keys in state_dict: {unknown}', UserWarning, stacklevel=2)
         # Read completely before anything is replaced: a bad entry must not leave half a tree.
         loaded = {}

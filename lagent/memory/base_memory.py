@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lagent.memory.saved import dump, restore
 from lagent.schema import AgentMessage
 
 
@@ -11,10 +12,14 @@ class Memory:
 
     Attributes:
         memory: the messages.
-        recent_n: how many of them `get_memory` gives when it is not told; None for all.
+        recent_n: how many of them `get_memory` gives when it is not told; None or 0 for all.
+
+    Raises:
+        ValueError: `recent_n` is negative.
     """
 
     def __init__(self, recent_n: int | None = None) -> None:
+        _check(recent_n)
         self.memory: list[AgentMessage] = []
         self.recent_n = recent_n
 
@@ -26,13 +31,17 @@ class Memory:
         """The last messages.
 
         Args:
-            recent_n: how many; the constructor's number when None or 0.
+            recent_n: how many; the constructor's number when None or 0, as in InternLM's.
             filter_func: keeps the messages for which it is true; called with the index inside the
                 slice and the message.
 
         Returns:
             A new list of the stored messages.
+
+        Raises:
+            ValueError: `recent_n` is negative.
         """
+        _check(recent_n)
         recent_n = recent_n or self.recent_n
         memory = self.memory[-recent_n:] if recent_n else self.memory[:]
         if filter_func is not None:
@@ -91,14 +100,21 @@ class Memory:
         """The messages as dicts.
 
         Returns:
-            One dict of fields a message; enums stay enums, and JSON writes them as numbers.
+            One dict of fields a message; enums stay enums, and JSON writes them as numbers. A
+            message whose content or `formatted` is a dataclass or a pydantic model has one more
+            entry, ``types``, with which `load` makes such objects again.
         """
-        return [message.model_dump() for message in self.memory]
+        return [dump(message) for message in self.memory[:]]
 
 
 def _message(item: Any) -> AgentMessage:
     if isinstance(item, AgentMessage):
         return item
     if isinstance(item, dict):
-        return AgentMessage(**item)
+        return restore(item)
     raise TypeError(f'a message or a dict of its fields is needed, got {type(item).__name__}')
+
+
+def _check(recent_n: int | None) -> None:
+    if recent_n is not None and recent_n < 0:
+        raise ValueError(f'recent_n must not be negative: {recent_n}')

@@ -34,14 +34,17 @@ class MemoryManager:
         Returns:
             The new memory.
         """
-        memory: Memory
+        memory = self._new(session_id)
+        self.memory_map[session_id] = memory
+        return memory
+
+    def _new(self, session_id: Hashable) -> Memory:
         if self._prototype is None:
-            memory = create_object(self.cfg)
+            memory: Memory = create_object(self.cfg)
         elif session_id == DEFAULT_SESSION and self._given is not None:
             memory, self._given = self._given, None
         else:
             memory = copy.deepcopy(self._prototype)
-        self.memory_map[session_id] = memory
         return memory
 
     def get(self, session_id: Hashable = 0) -> Memory | None:
@@ -83,7 +86,8 @@ class MemoryManager:
         """
         target = self.get(session_id)
         if target is None:
-            target = self.create_instance(session_id)
+            # Two threads may come here at once for an agent that two others share.
+            target = self.memory_map.setdefault(session_id, self._new(session_id))
         target.add(memory, **kwargs)
 
     def reset(self, session_id: Hashable = 0) -> None:

@@ -5,7 +5,7 @@ import contextvars
 
 import pytest
 
-from lagent.flow import Emit, arun, astream, call, each, run, stream
+from lagent.flow import ConsumerLeft, Emit, arun, astream, call, each, run, stream
 
 variable = contextvars.ContextVar('variable', default='outside')
 
@@ -146,3 +146,26 @@ async def test_cancelling_reaches_the_awaited_call():
         with pytest.raises(asyncio.CancelledError):
             await task
     assert log == ['cancelled', 'cancelled']
+
+
+def test_a_flow_inside_a_flow_may_still_make_calls_when_its_consumer_leaves():
+    closed = []
+
+    def inner():
+        try:
+            yield Emit(1)
+            yield Emit(2)
+        finally:
+            yield from call(closed.append, 'inner')
+
+    def outer():
+        try:
+            yield from inner()
+        except BaseException as error:
+            closed.append(type(error))
+            raise
+
+    for item in stream(outer()):
+        assert item == 1
+        break
+    assert closed == ['inner', ConsumerLeft]

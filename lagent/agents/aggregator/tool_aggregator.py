@@ -105,12 +105,14 @@ class InternLMToolAggregator(DefaultAggregator):
         tool_type = None
         for message in messages.get_memory():
             if message.sender == name:
-                if not isinstance(message.formatted, dict):
+                parsed = message.formatted if isinstance(message.formatted, dict) else {}
+                status = parsed.get('status', ToolStatusCode.INCOMPLETE)
+                if status == ToolStatusCode.INCOMPLETE:
+                    # Not a tool parser's, or cut off: there are no parts to write it from.
                     yield {'role': 'assistant', 'content': str(message.content)}
-                elif message.formatted['status'] != ToolStatusCode.PARSING_ERROR:
-                    tool_type = message.formatted['tool_type'] or tool_type
-                    content = _formatted(parser, message.formatted)
-                    yield {'role': 'assistant', 'content': content}
+                elif status != ToolStatusCode.PARSING_ERROR:
+                    tool_type = parsed['tool_type'] or tool_type
+                    yield {'role': 'assistant', 'content': _formatted(parser, parsed)}
             elif message.sender in self.user_names:
                 yield {'role': 'user', 'content': message.content}
             else:

@@ -1,6 +1,7 @@
 from .code_parser import CodeParser as CodeParser
 from .custom_parser import CustomFormatParser as CustomFormatParser
 from .json_parser import JSONParser as JSONParser
+from .native_parser import ToolCallParser as ToolCallParser
 from .result import ParsedCode as ParsedCode
 from .result import ParsedReply as ParsedReply
 from .result import ToolStatusCode as ToolStatusCode

@@ -83,7 +83,8 @@ def test_turns_that_are_used_up_raise():
 
 
 def test_turns_that_are_used_up_do_not_look_like_an_answer():
-    coder = Coder(ScriptedModel([CODE] * 2), Notes('1'), max_turn=1, on_limit='return')
+    limits = RunLimits(on_limit='return')
+    coder = Coder(ScriptedModel([CODE] * 2), Notes('1'), max_turn=1, limits=limits)
     answer = coder('q')
     assert (answer.type, answer.extra_info['limit'], answer.formatted) == (
         'limit',
@@ -94,8 +95,8 @@ def test_turns_that_are_used_up_do_not_look_like_an_answer():
 
 
 def test_limits_of_the_run_are_reported_the_same_way():
-    limits = RunLimits(model_calls=1)
-    coder = Coder(ScriptedModel([CODE] * 2), Notes('1'), limits=limits, on_limit='return')
+    limits = RunLimits(model_calls=1, on_limit='return')
+    coder = Coder(ScriptedModel([CODE] * 2), Notes('1'), limits=limits)
     assert coder('q').extra_info == {'limit': 'model_calls', 'allowed': 1, 'used': 1}
 
 

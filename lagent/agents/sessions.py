@@ -1,0 +1,223 @@
+"""One call at a time in a session: the queue before an agent's memory.
+
+The outermost agent of a run holds its session from the first hook to the last; calls of the same
+agent in the same session queue behind it, in order. Agents inside the run pass: they are part of
+the call that holds the session, which makes a wait in a circle impossible.
+"""
+
+import asyncio
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from lagent.context import RunContext
+from lagent.errors import SessionBusy
+from lagent.flow import Emit, Flow, call
+
+T = TypeVar('T')
+Key = tuple[int, Hashable]
+
+_LOOK_AGAIN = 1.0  # seconds after which a waiting call looks whether the holder has gone away
+
+_inside: ContextVar[bool] = ContextVar('lagent_inside_a_call', default=False)
+
+
+def is_inside() -> bool:
+    """Whether the calling code is part of an agent's call.
+
+    Returns:
+        True inside of a call that holds its session.
+    """
+    return _inside.get()
+
+
+class Seat:
+    """A call's place in the queue of its session.
+
+    Attributes:
+        turn: done when the session is the call's own.
+        stream: the generator that a streaming call was answered with.
+        reader: the thread or task that has that generator's last item; None while it runs.
+    """
+
+    __slots__ = ('reader', 'stream', 'turn')
+
+    def __init__(self, stream: 'weakref.ref[Any] | None') -> None:
+        self.turn: Future[None] = Future()
+        self.stream = stream
+        self.reader: threading.Thread | asyncio.Task[Any] | None = None
+
+    def watched(self, flow: Flow[T]) -> Flow[T]:
+        """The same flow; while it hands out an item, `reader` says to whom."""
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                request = flow.send(value) if error is None else flow.throw(error)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            value, error = None, None
+            if isinstance(request, Emit) and self.stream is not None:
+                is_async = hasattr(self.stream(), 'aclose')
+                self.reader = _current_task() if is_async else threading.current_thread()
+            try:
+                value = yield request
+            except BaseException as thrown:  # noqa: BLE001 - the flow decides what to do with it
+                error = thrown
+            self.reader = None
+
+
+class _Queues:
+    """The queues of all sessions in use; a session that nobody uses has none."""
+
+    def __init__(self) -> None:
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pid = os.getpid()
+        # The collector may end an abandoned stream, and so leave a queue, inside of this code.
+        self._lock = threading.RLock()
+        self._queues: dict[Key, deque[Seat]] = {}
+
+    def join(self, key: Key, seat: Seat) -> None:
+        if self._pid != os.getpid():
+            self._renew()  # the calls that a forked process has inherited run in its parent
+        with self._lock:
+            while True:
+                queue = self._queues.setdefault(key, deque())
+                queue.append(seat)
+                if self._queues.get(key) is queue:
+                    break
+            self._admit(queue)
+
+    def leave(self, key: Key, seat: Seat) -> None:
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is None or seat not in queue:
+                return
+            queue.remove(seat)
+            if queue:
+                self._admit(queue)
+            else:
+                del self._queues[key]
+
+    def holder(self, key: Key) -> Seat:
+        with self._lock:
+            return self._queues[key][0]
+
+    @staticmethod
+    def _admit(queue: deque[Seat]) -> None:
+        if not queue[0].turn.done():
+            queue[0].turn.set_result(None)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+
+_queues = _Queues()
+
+
+def exclusive(
+    owner: object,
+    context: RunContext,
+    flow: Flow[T],
+    wait_for: Callable[['Future[None]', float], Any],
+    stream: 'weakref.ref[Any] | None' = None,
+) -> Flow[T]:
+    """The flow of a call that has its session to itself.
+
+    Args:
+        owner: the agent that is called.
+        context: the run.
+        flow: what the call does. Inside of another agent's call nothing else happens.
+        wait_for: waits until a future is done, or for so many seconds; awaited or not.
+        stream: the generator that drives all this, where there is one.
+
+    Returns:
+        What the flow gives.
+
+    Raises:
+        SessionBusy: the session is in use, and waiting is not wanted or could never end.
+        LimitExceeded: the run's time was over before the session was free.
+    """
+    if is_inside():
+        return (yield from flow)
+    key, seat = (id(owner), context.session_id), Seat(stream)
+    token = _inside.set(True)
+    try:
+        _queues.join(key, seat)
+        while not seat.turn.done():
+            if context.limits.on_busy == 'raise':
+                raise SessionBusy(
+                    f'Session {context.session_id!r} is in use by another call of this agent. '
+                    'Nothing was changed; call again when that one has ended.'
+                )
+            yield from _end_abandoned(_queues.holder(key), context.session_id)
+            context.check()
+            if not seat.turn.done():
+                yield from call(wait_for, seat.turn, _patience(context))
+        return (yield from seat.watched(flow))
+    finally:
+        _inside.reset(token)
+        _queues.leave(key, seat)
+
+
+def wait_blocking(future: 'Future[None]', seconds: float) -> None:
+    """Wait for a future in this thread.
+
+    Args:
+        future: the future.
+        seconds: how long at most.
+    """
+    wait([future], seconds)
+
+
+async def wait_async(future: 'Future[None]', seconds: float) -> None:
+    """Wait for a future without holding up the event loop.
+
+    Args:
+        future: the future; it is not cancelled with the wait.
+        seconds: how long at most.
+    """
+    await asyncio.wait([asyncio.wrap_future(future)], timeout=seconds)
+
+
+def _patience(context: RunContext) -> float:
+    left = context.seconds_left
+    return _LOOK_AGAIN if left is None else min(left, _LOOK_AGAIN)
+
+
+def _end_abandoned(holder: Seat, session_id: Hashable) -> Flow[None]:
+    """End a stream whose reader can't read on: it has ended, or it is who waits here."""
+    reader = holder.reader
+    stream: Any = None if holder.stream is None else holder.stream()
+    if reader is None or stream is None:
+        return
+    if isinstance(reader, asyncio.Task):
+        gone, close = reader.done() or reader is _current_task(), stream.aclose
+    else:
+        is_mine = reader is threading.current_thread()
+        gone = not reader.is_alive() or (is_mine and reader is threading.main_thread())
+        close = stream.close
+        if is_mine and not gone:
+            # In a pool of threads the next item may be read by another one: not ours to end.
+            raise SessionBusy(
+                f'Session {session_id!r} is in use by a stream that this thread has not '
+                'read to its end. Read it, or close() it, and call again.'
+            )
+    if gone:
+        with suppress(Exception):  # what it raises while it unwinds is nobody's answer
+            yield from call(close)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop is running
+        return None

@@ -1,0 +1,155 @@
+"""Memories: what they give, and that what they save is what they load."""
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pytest
+from pydantic import BaseModel
+
+from lagent.llms import Completion
+from lagent.memory import Memory, MemoryManager
+from lagent.prompts.parsers import CodeParser, ToolParser, ToolStatusCode
+from lagent.schema import ActionReturn, ActionStatusCode, AgentMessage, FunctionCall
+
+
+class Point(BaseModel):
+    x: int
+    tags: list[str] = []
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+@dataclass
+class Pair:
+    first: int
+    point: Point
+
+
+def memory_of(*messages):
+    memory = Memory()
+    memory.add(list(messages))
+    return memory
+
+
+def through_json(memory):
+    loaded = Memory()
+    loaded.load(json.loads(json.dumps(memory.save())))
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ('given', 'own', 'expected'),
+    [
+        (None, None, 'abcd'),
+        (0, None, 'abcd'),
+        (2, None, 'cd'),
+        (9, None, 'abcd'),
+        (None, 3, 'bcd'),
+        (0, 3, 'bcd'),
+        (1, 3, 'd'),
+        (4, 3, 'abcd'),
+        (None, 0, 'abcd'),
+    ],
+)
+def test_the_last_messages(given, own, expected):
+    memory = Memory(recent_n=own)
+    memory.add(list('abcd'))
+    assert ''.join(m.content for m in memory.get_memory(recent_n=given)) == expected
+
+
+def test_a_negative_number_is_an_error():
+    with pytest.raises(ValueError, match='-1'):
+        Memory(recent_n=-1)
+    with pytest.raises(ValueError, match='-2'):
+        Memory().get_memory(recent_n=-2)
+
+
+def test_a_filter_counts_inside_the_slice():
+    memory = Memory()
+    memory.add(list('abcd'))
+    kept = memory.get_memory(recent_n=3, filter_func=lambda i, m: i != 1 and m.content != 'd')
+    assert [m.content for m in kept] == ['b']
+
+
+@pytest.mark.parametrize(
+    'message',
+    [
+        AgentMessage(content='急 🎉', sender='A', extra_info={'a': [1, None]}, type='t'),
+        AgentMessage(content=FunctionCall('Kit.add', {'a': 1}), sender='A'),
+        AgentMessage(
+            content=ActionReturn({'q': 1}, errmsg='no', state=ActionStatusCode.ARGS_ERROR)
+        ),
+        AgentMessage(content='x', formatted=Point(x=1, tags=['a'])),
+        AgentMessage(content='x', formatted=Pair(1, Point(x=2))),
+        AgentMessage(content='x', formatted=ToolParser('t').parse_response('a<tool>\nb</tool>\n')),
+        AgentMessage(content='x', formatted=CodeParser().parse_response('```python\nx = [1,\n')),
+        AgentMessage(content=Completion('cut', finish_reason='length'), formatted={'status': 'ok'}),
+    ],
+    ids=lambda message: type(message.formatted or message.content).__name__,
+)
+def test_a_trip_through_json_changes_nothing(message):
+    memory = memory_of(message)
+    loaded = through_json(memory)
+    assert loaded.get_memory() == memory.get_memory()
+    assert loaded.save() == memory.save()
+    [one] = loaded.get_memory()
+    for field in ('content', 'formatted'):
+        value = getattr(message, field)
+        if not isinstance(value, str | dict):
+            assert type(getattr(one, field)) is type(value)
+    if isinstance(message.formatted, dict) and 'tool_type' in message.formatted:
+        assert one.formatted['status'] is message.formatted['status']
+        assert isinstance(one.formatted['status'], ToolStatusCode)
+
+
+def test_what_internlm_saved_is_what_we_save_for_plain_messages():
+    [dumped] = memory_of(AgentMessage(content='q', formatted={'status': Level.LOW})).save()
+    assert set(dumped) == set(AgentMessage.model_fields)
+    [typed] = memory_of(AgentMessage(content=FunctionCall('f', {}))).save()
+    assert typed['content'] == {'name': 'f', 'parameters': {}}
+    assert typed['types'] == {'content': 'lagent.schema:FunctionCall'}
+    assert AgentMessage(**typed).content == typed['content']  # the extra entry is ignored
+
+
+@pytest.mark.parametrize(
+    'types',
+    [
+        {'formatted': 'os:system'},
+        {'formatted': 'subprocess:Popen'},
+        {'formatted': 'no.such.module:Thing'},
+        {'formatted': 'lagent.schema:AgentMessage.model_validate'},
+        {'formatted': 'tests:<locals>'},
+        {'sender': 'lagent.schema:FunctionCall'},
+        {'formatted': 3},
+        'lagent.schema:FunctionCall',
+        # a class whose fields the value doesn't fit
+        {'formatted': 'lagent.schema:FunctionCall'},
+    ],
+)
+def test_a_name_of_anything_else_leaves_the_value_as_it_is(types):
+    memory = Memory()
+    memory.load({'content': 'q', 'formatted': {'x': 1}, 'types': types})
+    assert memory.get_memory()[0].formatted == {'x': 1}
+
+
+def test_loading_does_not_change_what_is_loaded():
+    state = [{'content': 'q', 'formatted': dict.fromkeys(('tool_type', 'thought', 'action'), '')}]
+    state[0]['formatted']['status'] = 0
+    memory = Memory()
+    memory.load(state)
+    assert type(state[0]['formatted']['status']) is int
+    assert memory.get_memory()[0].formatted['status'] is ToolStatusCode.NO_TOOL
+
+
+def test_thousands_of_sessions():
+    manager = MemoryManager({'type': Memory, 'recent_n': 1})
+    for session in range(5_000):
+        manager.add([f'q{session}', f'a{session}'], session_id=session)
+    assert [m.content for m in manager.get_memory(4_321)] == ['a4321']
+    assert manager.get_memory('unknown') == []
+    manager.reset(4_321)
+    assert manager.get_memory(4_321) == []
+    assert len(manager.memory_map) == 4_999

@@ -1,0 +1,114 @@
+"""Limits and the policies that go with them."""
+
+import copy
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lagent.actions import ActionExecutor, BaseAction
+from lagent.agents import Coder
+from lagent.context import run_context
+from lagent.errors import LimitExceeded, RepeatedCall
+from lagent.limits import RunLimits, RunUsage
+from lagent.llms import ScriptedModel
+from lagent.schema import ActionStatusCode, AgentMessage
+
+CODE = '```python\nprint(1)\n```'
+
+
+class Echo(BaseAction):
+    """echo"""
+
+    calls = 0
+
+    def run(self, text: str):
+        type(self).calls += 1
+        return text
+
+
+@pytest.fixture(autouse=True)
+def count():
+    Echo.calls = 0
+
+
+@pytest.mark.parametrize(
+    ('field', 'value'), [('on_limit', 'stop'), ('on_repeat', True), ('on_busy', None)]
+)
+def test_policies_are_checked(field, value):
+    with pytest.raises(ValueError, match=f'RunLimits.{field} is one of'):
+        RunLimits(**{field: value})
+
+
+@pytest.mark.parametrize('value', [0, -1, -0.5])
+def test_limits_are_positive(value):
+    with pytest.raises(ValueError, match='seconds must be positive'):
+        RunLimits(seconds=value)
+
+
+def call(executor):
+    return executor(AgentMessage(content={'name': 'Echo', 'parameters': {'text': 'x'}})).content
+
+
+def test_a_model_that_repeats_itself_is_told_before_the_run_ends():
+    executor = ActionExecutor(Echo())
+    with run_context(limits=RunLimits(repeated_calls=2, on_repeat='tell')) as context:
+        results = [call(executor) for _ in range(4)]
+        assert [r.state for r in results[:2]] == [ActionStatusCode.SUCCESS] * 2
+        assert [r.state for r in results[2:]] == [ActionStatusCode.API_ERROR] * 2
+        assert 'the same call as the last 2' in results[2].errmsg
+        with pytest.raises(LimitExceeded, match='repeated_calls=4'):
+            call(executor)
+    assert (Echo.calls, context.usage.tool_calls) == (2, 2)
+
+
+def test_something_else_in_between_ends_the_repetition():
+    executor = ActionExecutor(Echo())
+    other = AgentMessage(content={'name': 'Echo', 'parameters': {'text': 'y'}})
+    with run_context(limits=RunLimits(repeated_calls=1, on_repeat='tell')):
+        assert call(executor).errmsg is None
+        assert 'Not run' in call(executor).errmsg
+        assert executor(other).content.errmsg is None
+        assert call(executor).errmsg is None
+
+
+def test_a_coder_that_repeats_itself_is_told():
+    class Notes:
+        name = 'interpreter'
+
+        def __call__(self, message, session_id=None):
+            from lagent.effects import Effect, perform
+            from lagent.flow import run
+
+            code = message.formatted['action']
+            text = run(perform(Effect('kernel', 'python', code), lambda: '1\n'))
+            return AgentMessage(sender='interpreter', content=text)
+
+    llm = ScriptedModel([CODE, CODE, 'It is 1.'])
+    limits = RunLimits(repeated_calls=1, on_repeat='tell')
+    assert Coder(llm, Notes(), limits=limits)('q').content == 'It is 1.'
+    assert 'Not run' in llm.calls[-1].messages[-1]['content']
+
+
+def test_calls_at_the_same_time_are_counted_exactly():
+    usage, limits, refused = RunUsage(), RunLimits(tool_calls=500), []
+    start = threading.Barrier(8)
+
+    def charge(thread):
+        start.wait(10)
+        for n in range(100):
+            try:
+                usage.count_tool_call(limits, (thread, n))
+            except LimitExceeded as error:
+                refused.append(error)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(charge, range(8)))
+    assert (usage.tool_calls, len(refused)) == (500, 300)
+
+
+def test_errors_and_usage_can_be_copied():
+    error = RepeatedCall('repeated_calls', 5, 5)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert copy.deepcopy(RunUsage(tool_calls=2)) == RunUsage(tool_calls=2)
