@@ -16,6 +16,7 @@ from rich.panel import Panel
 from lagent import subscribe
 from lagent.actions import Interpreter
 from lagent.agents import Coder
+from lagent.agents.coder import CODER_PROMPT
 from lagent.console import ConsoleView, printable
 from lagent.llms import HFTransformerChat, ScriptedModel
 from lagent.llms.from_env import model_from_env
@@ -24,9 +25,7 @@ from lagent.schema import AgentMessage
 CACHE = Path(__file__).parents[1] / '.cache'
 TABLE = CACHE / 'data' / 'penguins.csv'
 SMALL_MODEL = CACHE / 'models' / 'SmolLM2-135M-Instruct'
-QUESTION = 'What is the mean body_mass_g?'
-COLUMNS = TABLE.read_text().partition('\n')[0].replace(',', ', ')
-CONTEXT = f'The file penguins.csv has the columns {COLUMNS}. '
+QUESTION = 'What is the mean flipper_length_mm in penguins.csv?'
 
 PLOT = """The variable df is still there; I plot it.
 ```python
@@ -39,7 +38,8 @@ plt.savefig('body_mass.png', dpi=120)
 ```"""
 
 
-def shot(question: str, code: str) -> list[dict[str, str]]:
+def shot(question: str, table: str, expression: str) -> list[dict[str, str]]:
+    code = f"import pandas as pd\n\ndf = pd.read_csv('{table}')\nprint({expression})"
     return [
         {'role': 'user', 'content': question},
         {'role': 'assistant', 'content': f'```python\n{code}\n```'},
@@ -48,16 +48,14 @@ def shot(question: str, code: str) -> list[dict[str, str]]:
 
 # What a model of 135 million parameters needs to be shown before it writes such a line itself.
 SHOTS = [
-    {'role': 'system', 'content': 'You answer questions by writing Python that prints the answer.'},
-    *shot('What is 17 + 25?', 'print(17 + 25)'),
-    *shot(
-        'The file cars.csv has the columns brand, price, year. What is the largest price?',
-        "import pandas as pd\n\ndf = pd.read_csv('cars.csv')\nprint(df['price'].max())",
-    ),
-    *shot(
-        'The file staff.csv has the columns name, age, city. How many rows are there?',
-        "import pandas as pd\n\ndf = pd.read_csv('staff.csv')\nprint(len(df))",
-    ),
+    {
+        'role': 'system',
+        'content': 'You answer questions by writing Python code. Print the answer.',
+    },
+    *shot('How many rows are in people.csv?', 'people.csv', 'len(df)'),
+    *shot('What is the total distance in trips.csv?', 'trips.csv', "df['distance'].sum()"),
+    *shot('What is the mean amount in orders.csv?', 'orders.csv', "df['amount'].mean()"),
+    *shot('What is the maximum profit in shops.csv?', 'shops.csv', "df['profit'].max()"),
 ]
 
 
@@ -70,13 +68,14 @@ def make_coder(interpreter: Interpreter) -> tuple[Coder, str]:
     named = ('MODEL', 'OPENAI_BASE_URL', 'OPENAI_API_KEY', 'ANTHROPIC_API_KEY')
     if any(os.environ.get(name) for name in named):
         llm: Any = model_from_env(os.environ.get('MODEL'), os.environ.get('OPENAI_BASE_URL'))
-        return Coder(llm, interpreter), 'your model'
+        template = f'{CODER_PROMPT}\nFiles in the working directory: {TABLE.name}\n'
+        return Coder(llm, interpreter, template), 'your model'
     llm = HFTransformerChat(
         str(SMALL_MODEL),
         prefill='```python\n',
         stop_words=['```'],
         temperature=0.0,
-        max_new_tokens=96,
+        max_new_tokens=80,
     )
     coder = Coder(llm, interpreter, SHOTS, finish_condition=ran)
     return coder, 'a very small model: it shows the pipeline, not what agents can do'
@@ -98,7 +97,7 @@ def main() -> None:
         console.rule(f'first turn: {label}')
         console.print(Panel(question, title='question', border_style='blue'))
         with subscribe(ConsoleView(console)):
-            answer = coder(f'{CONTEXT}{question}', session_id='demo')
+            answer = coder(question, session_id='demo')
         console.print(
             Panel(printable(answer.content).strip(), title='answer', border_style='green')
         )
@@ -109,6 +108,7 @@ def main() -> None:
             scripted('Plot the mean body mass by species.', session_id='demo')
         plot = interpreter.download('body_mass.png', to=CACHE, session_id='demo')
         console.print(f'plot saved: {plot.relative_to(Path.cwd())}', style='green')
+        clock.lap('both turns')
     clock.lap('sandbox removed')
 
 

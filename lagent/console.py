@@ -103,7 +103,13 @@ class ConsoleView:
 
     def _model_begin(self, event: Event) -> None:
         self._streamed = False
-        self._heading(f'model [dim]{escape(printable(event.effect.name))}[/]')
+        # Of a local model's path the folder's name says enough.
+        name = (
+            event.effect.name.rpartition('/')[2]
+            if event.effect.name.startswith('/')
+            else event.effect.name
+        )
+        self._heading(f'model [dim]{escape(printable(name))}[/]')
 
     def _model_delta(self, event: Event) -> None:
         self._streamed = True

@@ -101,6 +101,42 @@ def test_the_streams_are_whole_again_in_the_next_cell(box, harm):
     assert result.stderr == 'bad\n'
 
 
+def test_what_children_print_belongs_to_the_cell_that_ran_them(box):
+    for number in range(30):
+        result = box.execute(f'import os; os.system("echo {number}; echo e{number} >&2"); None')
+        assert (result.stdout, result.stderr) == (f'{number}\n', f'e{number}\n')
+
+
+def test_children_may_be_given_the_streams_themselves(box):
+    result = box.execute(
+        'import subprocess, sys\n'
+        'subprocess.run("echo a; echo b >&2", shell=True, stdout=sys.stdout, stderr=sys.stderr)\n'
+        'None'
+    )
+    assert (result.stdout, result.stderr) == ('a\n', 'b\n')
+
+
+def test_what_is_written_to_the_descriptor_is_not_cut_within_a_character(box):
+    result = box.execute('import os; os.write(1, "é€".encode() * 10_000); None')
+    assert result.stdout == 'é€' * 10_000
+
+
+@pytest.mark.parametrize(
+    'code',
+    [
+        'print("a" + "x" * 29_999_998 + "b", end="")',
+        'import os\nfor _ in range(600): os.write(1, b"x" * 50_000)\nNone',
+        'for _ in range(300): print("x" * 99_999)',
+    ],
+)
+def test_however_much_is_printed_it_is_counted(box, code):
+    result = box.execute(code, timeout=60)
+    assert result.ok
+    kept = 30_000_000 - result.truncated.stdout_chars
+    assert kept == box.policy.output_chars
+    assert result.truncated.messages == 0
+
+
 def test_half_a_surrogate_pair_costs_nothing(box):
     assert box.execute('print("a\\ud800b")').stdout == 'a\\ud800b\n'
     result = box.execute('raise ValueError("a\\udc80b")')

@@ -1,0 +1,84 @@
+"""Addresses, keys, and what a server's errors mean."""
+
+from typing import Any
+
+import pytest
+
+from lagent.errors import ConfigError
+from lagent.llms import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextOverflow,
+    ModelUnavailable,
+    QuotaExhausted,
+    RateLimited,
+)
+from lagent.llms.openai_server import KeyRing, Server, error_of_status
+
+
+@pytest.mark.parametrize(
+    ('given', 'url'),
+    [
+        ('http://h:1/v1', 'http://h:1/v1/chat/completions'),
+        ('http://h:1/v1/', 'http://h:1/v1/chat/completions'),
+        ('http://h:1/v1/chat/completions', 'http://h:1/v1/chat/completions'),
+        ('https://h/chat/completions?api-version=2', 'https://h/chat/completions?api-version=2'),
+    ],
+)
+def test_urls(given: str, url: str) -> None:
+    assert Server(given, proxies=None, connect_timeout=1, read_timeout=1).url == url
+
+
+@pytest.mark.parametrize('given', ['', 'localhost:8000', 'ftp://h', 'h/v1'])
+def test_what_is_no_url_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match='not the URL'):
+        Server(given, proxies=None, connect_timeout=1, read_timeout=1)
+
+
+def test_keys_take_turns_until_they_are_dropped() -> None:
+    ring = KeyRing(['a', 'b'], ['o'])
+    assert [ring.next() for _ in range(3)] == [('a', 'o'), ('b', 'o'), ('a', 'o')]
+    ring.dropped.add('a')
+    assert [ring.next()[0] for _ in range(2)] == ['b', 'b']
+    ring.dropped.add('b')
+    with pytest.raises(QuotaExhausted, match='None of the 2'):
+        ring.next()
+
+
+@pytest.mark.parametrize(
+    ('status', 'body', 'kind', 'retryable'),
+    [
+        (400, {'message': 'bad value'}, BadRequest, False),
+        (404, {'message': 'no such model'}, BadRequest, False),
+        (400, {'code': 'context_length_exceeded'}, ContextOverflow, False),
+        (400, {'message': 'the maximum context length is 2048 tokens'}, ContextOverflow, False),
+        (401, {}, AuthenticationFailed, False),
+        (403, None, AuthenticationFailed, False),
+        (408, {}, ModelUnavailable, True),
+        (429, {}, RateLimited, True),
+        (429, {'code': 'insufficient_quota'}, QuotaExhausted, False),
+        (429, {'type': 'insufficient_quota'}, QuotaExhausted, False),
+        (500, 'text', ModelUnavailable, True),
+        (529, {}, ModelUnavailable, True),
+        (None, {'message': 'worker died'}, ModelUnavailable, True),
+        (None, {'code': 400, 'message': 'bad'}, BadRequest, False),
+        (None, {'code': 429}, RateLimited, True),
+    ],
+)
+def test_errors_are_typed(status: int | None, body: Any, kind: type, retryable: bool) -> None:
+    error = error_of_status(status, body, 'words')
+    assert type(error) is kind
+    assert isinstance(error, RuntimeError)
+    assert error.retryable is retryable
+
+
+def test_a_servers_words_are_shown_but_not_without_end() -> None:
+    error = error_of_status(400, {'message': 'x' * 10_000}, '')
+    assert 'x' * 100 in str(error)
+    assert len(str(error)) < 1_000
+
+
+def test_a_wait_is_kept_as_a_number() -> None:
+    error = error_of_status(429, {}, 'slow', {'retry-after': '3600'})
+    assert error.retry_after == 3600
+    assert '3600 s' in str(error)

@@ -1,0 +1,35 @@
+"""Event streams are read alike, however the network cuts them."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lagent.llms.sse import EventDecoder, WholeDecoder
+
+STREAM = (
+    ': a comment\r\n\r\ndata: {"a": "ü€😀"}\r\n\r\n'
+    'event: x\nid: 1\ndata: one\ndata:two\n\ndata: [DONE]\n\n'
+).encode()
+EVENTS = ['{"a": "ü€😀"}', 'one\ntwo', '[DONE]']
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=10))
+def test_any_cut_gives_the_same_events(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(STREAM)]
+    decoder = EventDecoder()
+    found: list[str] = []
+    for start, end in itertools.pairwise(edges):
+        found += decoder.feed(STREAM[start:end])
+    assert found + list(decoder.close()) == EVENTS
+
+
+def test_a_last_event_needs_no_blank_line() -> None:
+    decoder = EventDecoder()
+    assert list(decoder.feed(b'data: x')) == []
+    assert list(decoder.close()) == ['x']
+
+
+def test_a_document_is_given_whole() -> None:
+    decoder = WholeDecoder()
+    assert [*decoder.feed(b'{"a":'), *decoder.feed(b' 1}'), *decoder.close()] == ['{"a": 1}']

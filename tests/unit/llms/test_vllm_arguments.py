@@ -1,0 +1,105 @@
+"""What VllmModel asks of vLLM, seen by an engine that only looks like it."""
+
+import sys
+import types
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lagent.errors import ExtraMissing
+from lagent.llms import Completion, ContextOverflow, VllmModel
+
+ASK = [{'role': 'user', 'content': 'q'}]
+
+
+class Engine:
+    def __init__(self, **arguments: Any) -> None:
+        self.arguments = arguments
+        self.asked: list[Any] = []
+
+    def generate(self, prompts: list[Any], params: dict[str, Any], **kwargs: Any) -> list[Any]:
+        self.asked.append((prompts, params))
+        if 'too long' in prompts:
+            raise ValueError('The prompt is longer than the maximum model length of 8.')
+        told = {'token_ids': [1, 2], 'cumulative_logprob': -1.0, 'logprobs': None}
+        out = SimpleNamespace(
+            text='keep STOP drop', finish_reason='length', stop_reason=None, **told
+        )
+        return [SimpleNamespace(outputs=[out]) for _ in prompts]
+
+
+@pytest.fixture(autouse=True)
+def fake_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm = types.ModuleType('vllm')
+    vllm.LLM, vllm.SamplingParams = Engine, dict  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, 'vllm', vllm)
+
+
+def test_engine_arguments() -> None:
+    llm = VllmModel('a/model', tp=2, vllm_cfg={'dtype': 'float32'})
+    assert llm.model.arguments == {
+        'model': 'a/model',
+        'tensor_parallel_size': 2,
+        'dtype': 'float32',
+    }
+
+
+def test_parameters_get_vllms_names() -> None:
+    llm = VllmModel('m', stop_words=['a'])
+    llm.gen_params['stop_words'].append('b')
+    llm.chat(ASK, top_k=None, min_p=0.1, logprobs=1)
+    assert llm.model.asked == [
+        (
+            ['q'],
+            {
+                'max_tokens': 512,
+                'stop': ['a', 'b'],
+                'top_p': 0.8,
+                'temperature': 0.8,
+                'repetition_penalty': 1.0,
+                'skip_special_tokens': False,
+                'min_p': 0.1,
+                'logprobs': 1,
+            },
+        )
+    ]
+
+
+def test_the_calls_stop_words_are_cut_off() -> None:
+    reply = VllmModel('m').chat(ASK, stop_words=[' STOP'])
+    assert (reply, reply.finish_reason, reply.stop_reason) == ('keep', 'stop', ' STOP')
+
+
+def test_batches_dicts_and_token_ids() -> None:
+    llm = VllmModel('m')
+    replies = llm.generate(['a', [5, 6], {'prompt': 'b'}])
+    assert [type(reply) for reply in replies] == [Completion] * 3
+    assert llm.model.asked[0][0] == ['a', {'prompt_token_ids': [5, 6]}, {'prompt': 'b'}]
+    assert llm.generate([5, 6]).finish_reason == 'length'
+    assert llm.generate('a', return_dict=True) == {
+        'text': 'keep STOP drop',
+        'token_ids': [1, 2],
+        'cumulative_logprob': -1.0,
+        'logprobs': None,
+        'finish_reason': 'length',
+        'stop_reason': None,
+    }
+
+
+def test_a_meta_template_writes_the_dialog() -> None:
+    meta = [{'role': 'user', 'begin': '<u>', 'end': '</u>'}, {'role': 'assistant', 'begin': '<a>'}]
+    llm = VllmModel('m', meta_template=meta)
+    llm.chat(ASK)
+    assert llm.model.asked[0][0] == ['<u>q</u><a>']
+
+
+def test_a_prompt_that_is_too_long() -> None:
+    with pytest.raises(ContextOverflow, match='maximum model length'):
+        VllmModel('m').generate('too long')
+
+
+def test_without_vllm_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'vllm', None)
+    with pytest.raises(ExtraMissing, match=r'lagent-sandbox\[vllm\]'):
+        VllmModel('m')
