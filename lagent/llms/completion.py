@@ -1,0 +1,140 @@
+"""What a model gives back: a text that knows how it came about."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that a call cost.
+
+    Attributes:
+        prompt_tokens: tokens sent, cached ones included.
+        completion_tokens: tokens received, reasoning included.
+        cached_tokens: tokens of the prompt that the provider had cached.
+        reasoning_tokens: tokens of the completion that were reasoning.
+        attempts: requests that were made for one reply, failed ones included.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    attempts: int = 1
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion, together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: 'Usage') -> 'Usage':
+        return Usage(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Usage)))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model asks for in its provider's own format.
+
+    Attributes:
+        id: what the answer must refer to.
+        name: the tool.
+        arguments: the arguments as the model wrote them, usually JSON.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+_FIELDS = (
+    'finish_reason',
+    'stop_reason',
+    'usage',
+    'reasoning',
+    'tool_calls',
+    'token_ids',
+    'logprobs',
+    'latency',
+)
+
+
+class Completion(str):
+    """A model's reply: a `str`, with what the provider said about it.
+
+    Everything that takes a text takes a completion. Methods of `str` give plain strings;
+    `replace_text` gives a completion with another text.
+
+    Attributes:
+        finish_reason: ``'stop'`` (the model ended, or wrote a stop word), ``'length'`` (it was
+            cut), ``'tool_calls'``, ``'content_filter'``, ``'refusal'``, a provider's own word, or
+            None where nothing is known.
+        stop_reason: the stop word that ended the reply, or the id of a stop token.
+        usage: tokens that it cost, or None where they are not known.
+        reasoning: what the model thought before it answered, where the provider separates it.
+        tool_calls: calls in the provider's own format, in order.
+        token_ids: ids of the generated tokens, where the engine gives them.
+        logprobs: log probability of each generated token, where it was asked for.
+        latency: seconds from asking to the whole reply, retries included.
+    """
+
+    __slots__ = _FIELDS
+
+    finish_reason: str | None
+    stop_reason: str | int | None
+    usage: Usage | None
+    reasoning: str | None
+    tool_calls: tuple[ToolCall, ...]
+    token_ids: tuple[int, ...] | None
+    logprobs: tuple[float, ...] | None
+    latency: float | None
+
+    def __new__(
+        cls,
+        text: str = '',
+        *,
+        finish_reason: str | None = 'stop',
+        stop_reason: str | int | None = None,
+        usage: Usage | None = None,
+        reasoning: str | None = None,
+        tool_calls: Iterable[ToolCall] = (),
+        token_ids: Iterable[int] | None = None,
+        logprobs: Iterable[float] | None = None,
+        latency: float | None = None,
+    ) -> Self:
+        """Make a completion; all but the text are keywords."""
+        self = super().__new__(cls, text)
+        self.finish_reason = finish_reason
+        self.stop_reason = stop_reason
+        self.usage = usage
+        self.reasoning = reasoning
+        self.tool_calls = tuple(tool_calls)
+        self.token_ids = None if token_ids is None else tuple(token_ids)
+        self.logprobs = None if logprobs is None else tuple(logprobs)
+        self.latency = latency
+        return self
+
+    @property
+    def text(self) -> str:
+        """The reply as a plain `str`."""
+        return str(self)
+
+    def replace_text(self, text: str) -> Self:
+        """The same reply with another text.
+
+        Args:
+            text: the new text.
+
+        Returns:
+            A new completion; this one is unchanged.
+        """
+        return type(self)(text, **self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        return (str(self),), self._fields()
+
+    def __getstate__(self) -> None:
+        return None  # all of it goes through __new__

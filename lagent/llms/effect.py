@@ -1,0 +1,36 @@
+"""Makes the `chat` of a model class a model effect, whoever calls it."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from lagent.effects import Effect, perform
+from lagent.flow import arun, run
+
+F = TypeVar('F', bound=Callable[..., Any])
+
+
+def model_call(chat: F) -> F:
+    """Make a method an effect of the kind ``'model'``, named after the model's `path`.
+
+    Inside an agent, which performs that effect itself, the method is simply called.
+
+    Args:
+        chat: a method whose first argument is what the model is asked; plain or async.
+
+    Returns:
+        The method, with the same signature.
+    """
+
+    @functools.wraps(chat)
+    def blocking(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        effect = Effect('model', self.path, inputs)
+        return run(perform(effect, chat, self, inputs, *args, **kwargs))
+
+    @functools.wraps(chat)
+    async def awaited(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        effect = Effect('model', self.path, inputs)
+        return await arun(perform(effect, chat, self, inputs, *args, **kwargs))
+
+    return cast('F', awaited if inspect.iscoroutinefunction(chat) else blocking)

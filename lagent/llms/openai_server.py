@@ -1,0 +1,285 @@
+"""The way to an OpenAI-compatible server: addresses, keys, connections and typed errors."""
+
+import asyncio
+import contextlib
+import email.utils
+import importlib
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from weakref import finalize
+
+from lagent.errors import ConfigError
+from lagent.llms.errors import (
+    AuthenticationFailed,
+    BadReply,
+    BadRequest,
+    ContextOverflow,
+    ModelCallFailed,
+    ModelTimeout,
+    ModelUnavailable,
+    QuotaExhausted,
+    RateLimited,
+    is_overflow,
+)
+
+if TYPE_CHECKING:
+    import openai
+
+_ENDPOINT = '/chat/completions'
+_MAX_REPLY = 16 * 1024 * 1024  # bytes
+_LINGER = 1.0  # seconds from the end of a model to the end of its connections
+_MAX_SHOWN = 500  # characters of a server's error that go into ours
+
+
+class KeyRing:
+    """API keys that are used in turn.
+
+    Args:
+        keys: one key or several.
+        orgs: organizations that are used in turn with them.
+
+    Attributes:
+        keys: all of them.
+        dropped: those without quota, which are no longer used.
+    """
+
+    def __init__(self, keys: str | list[str], orgs: str | list[str] | None = None) -> None:
+        self.keys = [keys] if isinstance(keys, str) else list(keys)
+        self.orgs = [orgs] if isinstance(orgs, str) else list(orgs or ())
+        if not self.keys:
+            raise ConfigError('The list of API keys is empty.')
+        self.dropped: set[str] = set()
+        self._turn = -1
+
+    def next(self) -> tuple[str, str | None]:
+        """The next key, and the organization it is used with.
+
+        Raises:
+            QuotaExhausted: all keys were dropped.
+        """
+        keys = [key for key in self.keys if key not in self.dropped]
+        if not keys:
+            raise QuotaExhausted(f'None of the {len(self.keys)} API keys has any quota left.')
+        self._turn += 1
+        org = self.orgs[self._turn % len(self.orgs)] if self.orgs else None
+        return keys[self._turn % len(keys)], org
+
+
+class Server:
+    """One server, and the connections to it.
+
+    Args:
+        url: where requests go; with or without ``/chat/completions``. A query is kept.
+        proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs.
+        connect_timeout: seconds to reach it.
+        read_timeout: seconds without a byte from it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        proxies: str | dict[str, str] | None,
+        connect_timeout: float,
+        read_timeout: float,
+    ) -> None:
+        parts = urlsplit(url)
+        base = parts.path.rstrip('/').removesuffix(_ENDPOINT)
+        if parts.scheme not in ('http', 'https') or not parts.netloc:
+            raise ConfigError(f'{url!r} is not the URL of a server, such as http://localhost/v1')
+        self.base_url = urlunsplit((parts.scheme, parts.netloc, base, '', ''))
+        self.url = urlunsplit((parts.scheme, parts.netloc, base + _ENDPOINT, parts.query, ''))
+        self._query = dict(parse_qsl(parts.query))
+        self._proxy = proxies.get(parts.scheme) if isinstance(proxies, dict) else proxies
+        # Imported here, and not in a call: it takes a second, for which the loop would stand still.
+        self._openai = importlib.import_module('openai')
+        self._limits = self._openai.Timeout(read_timeout, connect=connect_timeout)
+        self._clients: dict[
+            asyncio.AbstractEventLoop, tuple[openai.AsyncOpenAI, finalize[..., Any]]
+        ] = {}
+
+    @asynccontextmanager
+    async def post(
+        self, body: dict[str, Any], key: str, org: str | None
+    ) -> AsyncIterator[AsyncGenerator[bytes]]:
+        """Ask for a reply.
+
+        Args:
+            body: the request.
+            key: the API key.
+            org: the organization, if any.
+
+        Yields:
+            The body of the reply, in pieces as they arrive.
+
+        Raises:
+            ModelCallFailed: there is no reply; the subclass says why.
+        """
+        headers = {'Authorization': f'Bearer {key}'}
+        if org:
+            headers['OpenAI-Organization'] = org
+        create = (await self._client()).chat.completions.with_streaming_response.create
+        try:
+            async with create(
+                model=body['model'],
+                messages=body['messages'],
+                stream=body.get('stream', False),
+                extra_body=body,
+                extra_headers=headers,
+                extra_query=self._query,
+            ) as response:
+                yield _bounded(response.iter_bytes())
+        except self._openai.APIError as error:
+            raise typed_error(error) from error
+
+    async def _client(self) -> 'openai.AsyncOpenAI':
+        """The client of the running loop: connections belong to the loop that opened them."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            for closed in [known for known in self._clients if known.is_closed()]:
+                self._clients.pop(closed)[1].detach()
+            session = self._session(self._openai, self.base_url, self._limits, self._proxy)
+            client = await anext(session)
+            # The loop closes the session when it shuts down; else it is closed with this object.
+            # Until then the finalizer holds it: connections that are collected can't be closed.
+            finalizer = finalize(self, _close_later, session, loop)
+            finalizer.atexit = False
+            self._clients[loop] = client, finalizer
+        return self._clients[loop][0]
+
+    @staticmethod
+    async def _session(
+        sdk: Any, base_url: str, limits: Any, proxy: str | None
+    ) -> AsyncGenerator['openai.AsyncOpenAI']:
+        """An open client, for as long as the generator is not closed."""
+        async with sdk.AsyncOpenAI(
+            api_key='set for each request',
+            base_url=base_url,
+            max_retries=0,
+            timeout=limits,
+            http_client=sdk.DefaultAsyncHttpxClient(proxy=proxy) if proxy else None,
+        ) as client:
+            yield client
+
+
+def _close_later(session: AsyncGenerator[Any], loop: asyncio.AbstractEventLoop) -> None:
+    # Not at once: a loop that is about to shut down would cancel it halfway, while a session that
+    # is still open is then closed in order. Until that time the loop's timer keeps it alive.
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and the session with it
+        loop.call_soon_threadsafe(loop.call_later, _LINGER, _close_now, session, loop)
+
+
+def _close_now(session: AsyncGenerator[Any], loop: asyncio.AbstractEventLoop) -> None:
+    task = loop.create_task(session.aclose())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Task[None]] = set()  # a loop holds its tasks only weakly
+
+
+async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    size = 0
+    try:
+        async for piece in pieces:
+            size += len(piece)
+            if size > _MAX_REPLY:
+                break
+            yield piece
+    except Exception as error:
+        # The SDK lets its transport's errors through here, and which library that is depends on
+        # the SDK's version. Whatever it is, the rest of the reply won't come.
+        raise ModelUnavailable(
+            f'The connection broke while the reply was read ({type(error).__name__}: {error}).'
+        ) from error
+    if size > _MAX_REPLY:
+        raise BadReply(f'The reply is larger than {_MAX_REPLY} bytes; the rest was not read.')
+
+
+def typed_error(error: 'openai.APIError') -> ModelCallFailed:
+    """What an error of the SDK means to a caller.
+
+    Args:
+        error: the SDK's error.
+
+    Returns:
+        One of ours; the SDK's error becomes its cause.
+    """
+    import openai
+
+    if isinstance(error, openai.APITimeoutError):
+        return ModelTimeout(f'{error.request.url} did not answer in time.')
+    if isinstance(error, openai.APIConnectionError):
+        return ModelUnavailable(
+            f'No connection to {error.request.url} ({error.__cause__ or error}).'
+        )
+    if isinstance(error, openai.APIStatusError):
+        headers = error.response.headers
+        return error_of_status(error.status_code, error.body, str(error), headers)
+    return ModelUnavailable(f'The call of the model failed: {error}')
+
+
+def error_of_status(
+    status: int | None, body: Any, text: str, headers: Mapping[str, str] | None = None
+) -> ModelCallFailed:
+    """What an error that a server reports means to a caller.
+
+    Args:
+        status: the HTTP status; None for an error inside a stream.
+        body: the decoded error, as far as it could be decoded.
+        text: the error in words.
+        headers: the reply's headers.
+
+    Returns:
+        The typed error.
+    """
+    retry_after = parse_retry_after((headers or {}).get('retry-after'))
+    fields = body if isinstance(body, dict) else {}
+    code = fields.get('code')
+    if status is None and isinstance(code, int):
+        status = code
+    words = f'{code or ""} {fields.get("message") or text}'.strip()[:_MAX_SHOWN]
+    prefix = f'HTTP {status}: ' if status else 'The server broke off with an error: '
+    if 'insufficient_quota' in (code, fields.get('type')):
+        return QuotaExhausted(f'{prefix}{words}', status=status)
+    if status in (401, 403):
+        return AuthenticationFailed(
+            f'{prefix}{words} Check the API key, and that it belongs to this server.', status=status
+        )
+    if status == 429:
+        asked = '' if retry_after is None else f' The server asks to wait {retry_after:g} s.'
+        return RateLimited(f'{prefix}{words}{asked}', status=status, retry_after=retry_after)
+    if is_overflow(words) and (status is None or status < 500):
+        return ContextOverflow(
+            f'{prefix}{words} Shorten the conversation, or lower max_new_tokens.', status=status
+        )
+    if status is None or status == 408 or status >= 500:
+        return ModelUnavailable(f'{prefix}{words}', status=status, retry_after=retry_after)
+    return BadRequest(f'{prefix}{words}', status=status)
+
+
+def parse_retry_after(value: str | None, now: float | None = None) -> float | None:
+    """Read a ``Retry-After`` header.
+
+    Args:
+        value: seconds, or an HTTP date.
+        now: seconds since the epoch; the present when not given.
+
+    Returns:
+        Seconds to wait; None when there is nothing to wait for, or the value is nonsense.
+    """
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            until = email.utils.parsedate_to_datetime(value).timestamp()
+        except (ValueError, OverflowError):
+            return None
+        seconds = until - (time.time() if now is None else now)
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
