@@ -7,13 +7,15 @@ code that runs in the kernel may rearrange the tree while we walk through it.
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import secrets
 import socket
 import stat
 import struct
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 MAX_FRAME = 1 << 20
@@ -22,6 +24,10 @@ MAX_DEPTH = 64
 CHUNK = 1 << 18
 STALL = 30.0
 """Seconds without progress after which a peer is given up."""
+DIGEST_FILE, DIGEST_ALL = 1 << 18, 1 << 21
+"""Bytes of the largest file of which a listing tells a digest, and of all such files together."""
+QUICK_ENTRIES, QUICK_FRAME, QUICK_TIME = 256, 1 << 17, 0.005
+"""Entries, bytes and seconds of a listing that the supervisor itself may make."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CODES = {
@@ -51,6 +57,10 @@ def encode_frame(message: dict[str, Any]) -> bytes:
     """Return a message as it goes on the wire: its length, then JSON in plain ASCII."""
     body = json.dumps(message, separators=(',', ':')).encode('ascii')
     return struct.pack('>I', len(body)) + body
+
+
+class NotQuick(Exception):
+    """A listing that had to be quick would have taken too long."""
 
 
 def error_frame(code: str, message: str, **details: Any) -> bytes:
@@ -102,11 +112,20 @@ class Workspace:
             current = following
         return current
 
-    def list(self, path: object, limit: int) -> dict[str, Any]:
-        """Return the tree below a path, breadth first, so that a cut spares what is on top."""
+    def list(
+        self, path: object, limit: int, *, digests: bool = False, quick: bool = False
+    ) -> dict[str, Any]:
+        """Return the tree below a path, breadth first, so that a cut spares what is on top.
+
+        Raises:
+            NotQuick: It had to be `quick`, and there is too much to look at.
+        """
         pending = [split_path(path)]
         entries: list[list[Any]] = []
-        room = MAX_FRAME - 4096
+        room = QUICK_FRAME if quick else MAX_FRAME - 4096
+        limit = min(limit, QUICK_ENTRIES) if quick else limit
+        deadline = time.monotonic() + (QUICK_TIME if quick else float('inf'))
+        digester = _Digester()
         for parts in pending:
             try:
                 directory = self.open_directory(parts)
@@ -116,12 +135,18 @@ class Workspace:
                 continue
             try:
                 for entry in _scan(directory, parts, limit + 1 - len(entries)):
+                    name = os.fsencode(entry[0]).rpartition(b'/')[2]
+                    if digests:
+                        entry.append(digester.digest(directory, name, entry))
                     room -= len(json.dumps(entry)) + 1
-                    if len(entries) >= limit or room < 0:
+                    full = len(entries) >= limit or room < 0
+                    if quick and (full or time.monotonic() > deadline):
+                        raise NotQuick
+                    if full:
                         return {'ok': True, 'entries': entries, 'more': True}
                     entries.append(entry)
                     if entry[3] == 'dir' and len(parts) + 1 < MAX_DEPTH:
-                        pending.append([*parts, os.fsencode(entry[0]).rpartition(b'/')[2]])
+                        pending.append([*parts, name])
             finally:
                 os.close(directory)
         return {'ok': True, 'entries': entries, 'more': False}
@@ -213,6 +238,52 @@ def serve(connection: socket.socket, request: dict[str, Any], early: bytes, work
         connection.sendall(error_frame(code, os.strerror(error.errno or errno.EIO)))
 
 
+def list_quickly(request: dict[str, Any], workspace: str) -> dict[str, Any]:
+    """Answer a request for a listing at once.
+
+    Raises:
+        RequestError: There is too much to look at, or no such folder.
+    """
+    try:
+        return Workspace(workspace).list(
+            request.get('path', ''),
+            natural(request, 'max'),
+            digests=request.get('digests') is True,
+            quick=True,
+        )
+    except NotQuick:
+        raise RequestError('not_quick', 'there is too much to look at') from None
+    except OSError as error:
+        code = _CODES.get(error.errno or 0, 'io_error')
+        raise RequestError(code, os.strerror(error.errno or errno.EIO)) from None
+
+
+class _Digester:
+    """Digests of small files, of a bounded number of bytes in all."""
+
+    def __init__(self) -> None:
+        self._room = DIGEST_ALL
+
+    def digest(self, directory: int, name: bytes, entry: Sequence[Any]) -> str:
+        """Return the digest of a file, or nothing where it is not a file or too much to read."""
+        size, kind = entry[1], entry[3]
+        if kind != 'file' or size > min(DIGEST_FILE, self._room):
+            return ''
+        self._room -= size
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=directory)
+        except OSError:
+            return ''
+        try:
+            data = os.read(descriptor, DIGEST_FILE)
+        except OSError:
+            return ''  # no longer the file that it was
+        finally:
+            os.close(descriptor)
+        return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
 class _Body:
     """The raw bytes that follow a request."""
 
@@ -240,7 +311,9 @@ class _Body:
 def _list(
     connection: socket.socket, request: dict[str, Any], _: _Body, workspace: Workspace
 ) -> None:
-    listing = workspace.list(request.get('path', ''), natural(request, 'max'))
+    listing = workspace.list(
+        request.get('path', ''), natural(request, 'max'), digests=request.get('digests') is True
+    )
     connection.sendall(encode_frame(listing))
 
 

@@ -9,16 +9,22 @@ host reads slowly.
 
 import codecs
 import contextlib
+import contextvars
 import faulthandler
+import functools
 import json
 import os
+import select
 import shutil
 import signal
 import sys
+import threading
+import time
 import warnings
 from typing import Any
 
 import zmq
+from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -96,6 +102,63 @@ class _Printable:
             return f'<str() of the exception failed with {type(failure).__name__}>'
 
 
+class Stream(OutStream):
+    """An output stream that has taken everything from its pipe when a cell is reported as ended.
+
+    What child processes and libraries write to descriptor 1 or 2 comes through a pipe, read by a
+    thread. The cell may be over before that thread runs, and the next one would get the output.
+
+    And no message is larger than the host wants to read: what is printed at once, or faster than
+    it is sent, goes out in pieces.
+    """
+
+    PIECE = 1 << 18
+    CHUNK, MOST_CHUNKS = 1 << 16, 16  # together as much as a pipe can hold
+
+    def write(self, string: str) -> int:
+        """Write a text."""
+        if not isinstance(string, str):
+            raise TypeError(f'write() argument must be str, not {type(string).__name__}')
+        for start in range(0, len(string), self.PIECE):
+            piece = string[start : start + self.PIECE]
+            super().write(piece)
+            self._unsent += len(piece)
+            if self._unsent >= self.PIECE:
+                self._unsent = 0
+                self.flush()
+        return len(string)
+
+    def fileno(self) -> int:
+        """Return the captured descriptor, so that what children write to it is seen."""
+        return int(self._original_stdstream_fd)
+
+    def drain(self) -> None:
+        """Take what was written to the pipe until now."""
+        with self._draining:
+            for _ in range(self.MOST_CHUNKS):
+                try:
+                    data = os.read(self._fid, self.CHUNK)
+                except BlockingIOError:
+                    return
+                self.write(self._decoder.decode(data))
+
+    def _setup_stream_redirects(self, name: str) -> None:
+        self._unsent = 0
+        self._draining = threading.Lock()
+        self._decoder = codecs.getincrementaldecoder('utf-8')('replace')
+        super()._setup_stream_redirects(name)
+
+    def _watch_pipe_fd(self) -> None:
+        os.set_blocking(self._fid, False)
+        poll = select.poll()
+        poll.register(self._fid, select.POLLIN)
+        while self._should_watch:
+            poll.poll()
+            self.drain()
+            # Else this thread would have the lock again before anybody who waits for it.
+            time.sleep(0.001)
+
+
 class Kernel(IPythonKernel):
     """The kernel that answers the host's requests."""
 
@@ -109,6 +172,7 @@ class Kernel(IPythonKernel):
     def set_parent(self, ident: Any, parent: Any, channel: str = 'shell') -> None:
         """Undo what the last cell did to its output streams before the next one begins."""
         if channel == 'shell':
+            self._drain()
             sys.stdout, sys.stderr = self._streams
             for number, pipe in self._pipes.items():
                 with contextlib.suppress(OSError):
@@ -132,6 +196,11 @@ class Kernel(IPythonKernel):
         finally:
             # The code has ended: an interrupt that comes now would only cost the reply.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._drain()
+
+    def _drain(self) -> None:
+        for stream in self._streams:
+            stream.drain()
 
 
 class App(IPKernelApp):
@@ -169,7 +238,13 @@ class App(IPKernelApp):
     def init_io(self) -> None:
         """Capture the streams, and let a crash leave its trace where the supervisor reads it."""
         super().init_io()
-        faulthandler.enable(sys.stderr.fileno(), all_threads=False)
+        faulthandler.enable(sys.stderr._original_stdstream_copy, all_threads=False)
+
+
+def start_in_context(self: threading.Thread, start: Any = threading.Thread.start) -> None:
+    """Start a thread with its starter's context, so that its output stays with that cell."""
+    self.run = functools.partial(contextvars.copy_context().run, self.run)  # type: ignore[method-assign]
+    start(self)
 
 
 def seed_font_cache() -> None:
@@ -197,6 +272,7 @@ def run(connection_file: str, workspace: str) -> None:
     config.InteractiveShellApp.exec_PYTHONSTARTUP = False
     config.InteractiveShell.colors = 'nocolor'
     config.Completer.use_jedi = False
+    config.IPKernelApp.outstream_class = f'{__name__}.Stream'
     # Each cell would sleep that long in case its output is late: the host waits for it anyway.
     config.Kernel._execute_sleep = 0.0
     app = App.instance(config=config, connection_file=connection_file)
@@ -204,4 +280,5 @@ def run(connection_file: str, workspace: str) -> None:
     app.initialize([])
     os.chdir(workspace)
     sys.path.append(workspace)
+    threading.Thread.start = start_in_context  # type: ignore[method-assign]
     app.start()

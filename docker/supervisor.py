@@ -3,9 +3,10 @@
 It listens on a unix socket beside the kernel's own sockets. A frame is a 4-byte big-endian length
 and a JSON object of at most 1 MiB; a `size` in the object announces that many raw bytes behind it.
 
-One connection is the *owner's*: it asks `own`, then may `signal`, `kill`, `start` or `stop`, and
-is told `exited` as soon as the kernel has ended. Other connections carry one file operation each
-(see `files.py`) and are served by a child process, so that this loop never waits for anybody.
+One connection is the *owner's*: it asks `own`, then may `signal`, `kill`, `start`, `stop` or `list`
+a small workspace, and is told `exited` as soon as the kernel has ended. Other connections carry one
+file operation each (see `files.py`) and are served by a child process, so that this loop never
+waits for anybody.
 
 Without an owner for `--orphan-grace` seconds everything ends by itself. Standard library only.
 """
@@ -39,7 +40,7 @@ def _sibling(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f'sandbox_{name}', path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -264,6 +265,8 @@ class Supervisor:
 
     def _command(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         try:
+            if operation == 'list':  # after every cell: a fork would cost as much as the cell
+                return files.list_quickly(request, self._options.workspace)
             self._obey(operation, request)
         except files.RequestError as error:
             return {'ok': False, 'error': error.code, 'message': error.message}
@@ -321,6 +324,8 @@ class Supervisor:
 
     def _start_kernel(self) -> None:
         self._close_log()
+        if self._options.forward:
+            self._start_forwarder(*self._options.forward)
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         try:
@@ -335,6 +340,19 @@ class Supervisor:
         os.close(writer)
         self._kernel.began(pid, reader)
         self._selector.register(reader, selectors.EVENT_READ, 'log')
+
+    def _start_forwarder(self, port: str, target: str) -> None:
+        # It is a process of the session and ends with it, so each kernel gets a new one.
+        with _sibling('forwarder').listen(int(port)) as listener:
+            if os.fork() == 0:
+                self._become_forwarder(listener, target)
+
+    def _become_forwarder(self, listener: socket.socket, target: str) -> NoReturn:
+        try:
+            self._leave()
+            _sibling('forwarder').run(listener, target)
+        finally:
+            os._exit(1)
 
     def _close_log(self) -> None:
         if self._kernel.log_pipe >= 0:
@@ -398,6 +416,9 @@ def main() -> None:
     parser.add_argument('--dir', type=Path, required=True, help='folder of the sockets')
     parser.add_argument('--workspace', required=True, help='folder the code works in')
     parser.add_argument('--orphan-grace', type=float, default=30.0, metavar='SECONDS')
+    parser.add_argument(
+        '--forward', nargs=2, metavar=('PORT', 'SOCKET'), help='carry a loopback port to a socket'
+    )
     parser.add_argument('--same-uid', action='store_true', help='accept peers of our own uid')
     options = parser.parse_args()
     processes.supervise()

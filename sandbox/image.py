@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,7 @@ STAGE_LABEL = 'lagent.sandbox.stage'
 
 _CONTEXT = (
     *('Dockerfile', 'requirements.lock'),
-    *('supervisor.py', 'files.py', 'processes.py', 'kernel.py'),
+    *('supervisor.py', 'files.py', 'processes.py', 'forwarder.py', 'kernel.py'),
 )
 _PULL_STALL = 30.0
 _BUILD_STALL = 600.0
@@ -274,12 +275,13 @@ def _write_context(target: IO[bytes], wheels: Path) -> None:
 def _build(
     client: 'docker.DockerClient', context: IO[bytes], tag: str, base: str, progress: Progress
 ) -> None:
+    stage = secrets.token_hex(8)
     events: Iterable[dict[str, Any]] = client.api.build(
         fileobj=context,
         custom_context=True,
         decode=True,
         tag=tag,
-        buildargs={'BASE': base},
+        buildargs={'BASE': base, 'STAGE': stage},
         labels={DIGEST_LABEL: tag.partition(':')[2], f'{DIGEST_LABEL}.base': base},
         network_mode='none',
         use_config_proxy=False,
@@ -298,4 +300,4 @@ def _build(
                 'The image could not be built:\n' + '\n'.join(tail),
                 hint='Nothing was tagged. Fix the cause and run `sandbox build` again.',
             )
-    client.images.prune(filters={'dangling': True, 'label': STAGE_LABEL})
+    client.images.prune(filters={'dangling': True, 'label': f'{STAGE_LABEL}={stage}'})

@@ -7,7 +7,7 @@ says where the sockets are, and takes the instance away.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sandbox.policy import SandboxPolicy
 
@@ -65,6 +65,15 @@ class Instance(Protocol):
         Raises:
             SandboxError: It may still be there; call again.
         """
+        ...
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """An instance that may have something to say with the next result."""
+
+    def notices(self) -> list[str]:
+        """Return what has happened since the last call; never waits."""
         ...
 
 

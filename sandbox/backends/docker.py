@@ -6,12 +6,17 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sandbox.backends import gvisor
 from sandbox.backends.base import Endpoint
 from sandbox.backends.engine import connect, engine, explain
 from sandbox.backends.rendezvous import Rendezvous
+from sandbox.egress.allowlist import Allowlist
+from sandbox.egress.container import Wiring, wiring
+from sandbox.egress.process import EgressProxy
 from sandbox.errors import BackendUnavailable, SandboxError, StartFailed
 from sandbox.image import guest_folder, image_missing, image_tag
 from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, Owner
@@ -24,6 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 _SOCKETS, _WORKSPACE, _HOME = '/run/k', '/workspace', '/home/sandbox'
 _HOME_BYTES = 64 * MIB
+_EGRESS_FOLDER = 'e'
 _OPEN_FILES = 1024
 _OOM_SCORE = 300
 """When the host runs out of memory, sandboxes go first."""
@@ -40,8 +46,15 @@ _NEEDED = {
 class DockerInstance:
     """A running container and the folder of its sockets."""
 
-    def __init__(self, container_id: str, place: Rendezvous, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        container_id: str,
+        place: Rendezvous,
+        endpoint: Endpoint,
+        proxy: EgressProxy | None = None,
+    ) -> None:
         self._id, self._place, self._endpoint = container_id, place, endpoint
+        self._proxy = proxy
         self._started = time.time()
 
     @property
@@ -65,6 +78,15 @@ class DockerInstance:
             StartFailed: The folder holds something that does not belong there.
         """
         self._place.seal()
+
+    @property
+    def proxy(self) -> EgressProxy | None:
+        """What its network goes through, where its policy has an allow-list."""
+        return self._proxy
+
+    def notices(self) -> list[str]:
+        """Return what the network policy has refused since the last call."""
+        return self._proxy.notices() if self._proxy is not None else []
 
     async def describe_loss(self) -> str:
         """Say in one sentence why the container does not answer any more."""
@@ -109,6 +131,8 @@ class DockerInstance:
         Raises:
             SandboxError: The engine failed; the container may still be there.
         """
+        if self._proxy is not None:
+            await asyncio.shield(asyncio.to_thread(self._proxy.stop))
         await asyncio.shield(asyncio.to_thread(remove_container, self._id))
         self._place.remove()
 
@@ -118,12 +142,19 @@ class DockerBackend:
 
     Args:
         image: Kernel image; the one of this version if None.
+        launch: Starts the network proxy of a sandbox whose policy has an allow-list.
     """
 
     name = 'docker'
 
-    def __init__(self, *, image: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        image: str | None = None,
+        launch: Callable[[Path, Allowlist], EgressProxy] = EgressProxy.launch,
+    ) -> None:
         self._image = image
+        self._launch = launch
         self._limits_checked = False
 
     def check(self) -> None:
@@ -157,16 +188,31 @@ class DockerBackend:
         """
         place, endpoint = Rendezvous.create(_SOCKETS)
         name = f'lagent-sandbox-{place.root.name}'
-        options = container_options(policy, place, labels)
-        starting = asyncio.ensure_future(asyncio.to_thread(self._start, name, options))
+        starting = asyncio.ensure_future(
+            asyncio.to_thread(self._start, name, policy, place, labels)
+        )
         try:
-            container_id = await asyncio.shield(starting)
+            container_id, proxy = await asyncio.shield(starting)
         except BaseException:
             await asyncio.shield(_undo(starting, name, place))
             raise
-        return DockerInstance(container_id, place, endpoint)
+        return DockerInstance(container_id, place, endpoint, proxy)
 
-    def _start(self, name: str, options: dict[str, Any]) -> str:
+    def _start(
+        self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
+    ) -> tuple[str, EgressProxy | None]:
+        if not isinstance(policy.network, Allowlist):
+            return self._start_container(name, policy, place, labels), None
+        proxy = self._launch(place.root / _EGRESS_FOLDER, policy.network)
+        try:
+            return self._start_container(name, policy, place, labels), proxy
+        except BaseException:
+            proxy.stop()
+            raise
+
+    def _start_container(
+        self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
+    ) -> str:
         from docker.errors import APIError, ImageNotFound
         from requests.exceptions import RequestException
 
@@ -174,6 +220,9 @@ class DockerBackend:
         client = connect()
         try:
             self._check_limits(client)
+            if policy.runtime == 'runsc':
+                raise gvisor.refusal(client.info())
+            options = container_options(policy, place, labels)
             container = client.containers.create(image, name=name, **options)
             container.start()
             return str(container.id)
@@ -212,10 +261,13 @@ def container_options(
     user = f'uid={policy.uid},gid={policy.uid},mode=0700'
     largest_file = max(policy.disk, policy.tmp, policy.shm) + MIB
     threads = str(max(1, round(policy.cpus)))
+    has_proxy = isinstance(policy.network, Allowlist)
+    egress = wiring(place.root / _EGRESS_FOLDER) if has_proxy else Wiring()
     return {
         'command': [
             *('--dir', _SOCKETS, '--workspace', _WORKSPACE),
             *('--orphan-grace', str(policy.orphan_grace)),
+            *egress.command,
         ],
         'user': f'{policy.uid}:{policy.uid}',
         'hostname': 'sandbox',
@@ -230,12 +282,13 @@ def container_options(
         'environment': {
             'OMP_NUM_THREADS': threads,
             'OPENBLAS_NUM_THREADS': threads,
+            **egress.environment,
             **policy.env,
         },
         'use_config_proxy': False,
-        'network_mode': 'none' if policy.network == 'none' else 'bridge',
+        'network_mode': 'bridge' if policy.network == 'full' else 'none',
         'read_only': True,
-        'volumes': {str(place.sockets): {'bind': _SOCKETS, 'mode': 'rw'}},
+        'volumes': {str(place.sockets): {'bind': _SOCKETS, 'mode': 'rw'}, **egress.volumes},
         'tmpfs': {
             '/tmp': _tmpfs(policy.tmp, 'mode=1777'),  # noqa: S108 - the container's
             _WORKSPACE: _tmpfs(policy.disk, user),
@@ -287,11 +340,15 @@ def remove_container(name: str) -> None:
     )
 
 
-async def _undo(starting: 'asyncio.Future[str]', name: str, place: Rendezvous) -> None:
+async def _undo(
+    starting: 'asyncio.Future[tuple[str, EgressProxy | None]]', name: str, place: Rendezvous
+) -> None:
     """Wait for a start that nobody wants any more, and take back what it has made."""
     await asyncio.wait([starting])
-    if not starting.cancelled():
-        starting.exception()
+    if not starting.cancelled() and starting.exception() is None:
+        _, proxy = starting.result()
+        if proxy is not None:
+            await asyncio.to_thread(proxy.stop)
     with contextlib.suppress(BackendUnavailable):
         await asyncio.to_thread(remove_container, name)
     place.remove()

@@ -10,6 +10,7 @@ from typing import Any
 from sandbox.backends.base import Endpoint
 from sandbox.errors import SandboxError
 from sandbox.kernel.machine import Listener
+from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry, Refusal
 from sandbox.policy import SandboxPolicy
 from sandbox.session import AsyncSandbox, Sandbox
@@ -65,10 +66,10 @@ class FakeMachine:
         """Do nothing: only the script can take it away."""
 
     async def run(
-        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event
+        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event, spill: Spill
     ) -> ExecutionResult:
-        """Answer from the script, at once."""
-        del limit, stop
+        """Answer from the script, at once; nothing of it is cut."""
+        del limit, stop, spill
         self._count += 1
         result = _as_result(self._answer(code), self._count, self._policy)
         for output in result.outputs:
@@ -119,7 +120,9 @@ class FakeFiles:
         self._data.clear()
         self._versions.clear()
 
-    async def list(self, path: str, limit: int) -> tuple[list[FileEntry], bool]:
+    async def list(
+        self, path: str, limit: int, *, digests: bool = False
+    ) -> tuple[list[FileEntry], bool]:
         """Return the files below a folder, and whether there are more."""
         below = f'{path}/' if path else ''
         names = sorted(name for name in self._data if name.startswith(below))

@@ -130,10 +130,29 @@ async def test_the_news_of_an_old_kernel_is_forgotten_with_the_new_one(guest):
 
 
 async def test_a_listing_takes_only_what_has_the_right_shape(guest):
-    entries = [['a', 1, 2, 'file', 3], ['b', -1, 'x', 'dir', None], ['c'], 5, [1, 2, 3, 4, 5]]
-    supervisor = await guest(lambda _: frame({'ok': True, 'entries': entries, 'more': 1}))
-    assert await supervisor.list('', 10) == ([('a', 1, 2, 'file', 3), ('b', 0, 0, 'dir', 0)], True)
-    assert (await supervisor.list('', 1))[0] == [('a', 1, 2, 'file', 3)]
+    entries = [
+        ['a', 1, 2, 'file', 3],
+        ['b', -1, 'x', 'dir', None, 'digest'],
+        ['c'],
+        5,
+        [1, 2, 3, 4, 5],
+    ]
+    supervisor = await guest(
+        lambda request: frame({'id': request.get('id'), 'ok': True, 'entries': entries, 'more': 1})
+    )
+    first, second = ('a', 1, 2, 'file', 3, ''), ('b', 0, 0, 'dir', 0, 'digest')
+    assert await supervisor.list('', 10) == ([first, second], True)
+    assert (await supervisor.list('', 1))[0] == [first]
+
+
+async def test_a_listing_that_takes_long_is_asked_for_on_a_connection_of_its_own(guest):
+    def answer(request: dict) -> bytes:
+        if 'id' in request:
+            return frame({'id': request['id'], 'ok': False, 'error': 'not_quick'})
+        return frame({'ok': True, 'entries': [['a', 1, 2, 'file', 3]], 'more': False})
+
+    supervisor = await guest(answer)
+    assert await supervisor.list('', 10) == ([('a', 1, 2, 'file', 3, '')], False)
 
 
 async def test_a_file_that_is_larger_than_promised_is_refused(guest):
