@@ -1,11 +1,14 @@
+from .backends.docker import DockerBackend as DockerBackend
 from .backends.fake import AsyncFakeSandbox as AsyncFakeSandbox
 from .backends.fake import FakeBackend as FakeBackend
 from .backends.fake import FakeSandbox as FakeSandbox
+from .egress.allowlist import Allowlist as Allowlist
 from .errors import BackendUnavailable as BackendUnavailable
 from .errors import CapacityExceeded as CapacityExceeded
 from .errors import FileRefused as FileRefused
 from .errors import ImageMissing as ImageMissing
 from .errors import PolicyError as PolicyError
+from .errors import PolicyNotEnforced as PolicyNotEnforced
 from .errors import PortalError as PortalError
 from .errors import SandboxClosed as SandboxClosed
 from .errors import SandboxError as SandboxError

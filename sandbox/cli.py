@@ -127,7 +127,8 @@ def run(
         Literal['none', 'full'], typer.Option(help='What the code can reach.')
     ] = 'none',
     backend: Annotated[
-        Literal['docker', 'local'], typer.Option(help='Where it runs; local isolates nothing.')
+        Literal['docker', 'bubblewrap', 'auto', 'local'],
+        typer.Option(help='Where it runs; auto: Docker or else bubblewrap; local: unprotected.'),
     ] = 'docker',
     unsafe: Annotated[bool, typer.Option('--unsafe', help='Allow the local back end.')] = False,
     as_json: Annotated[

@@ -14,14 +14,17 @@ from sandbox.backends import Backend, get_backend
 from sandbox.errors import PolicyError, SandboxClosed, SandboxError
 from sandbox.kernel import verdict
 from sandbox.kernel.machine import Listener, Machine, open_machine
+from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry
+from sandbox.outputs import Outputs
 from sandbox.policy import SandboxPolicy
+from sandbox.sweep import sweep_soon
 from sandbox.types import ExecutionResult, FileInfo, Timings
 
 SESSION_LABEL = 'lagent.sandbox.session'
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
 
-FileState = dict[str, tuple[int, int, int]]
+FileState = dict[str, FileEntry]
 
 
 class Call:
@@ -71,6 +74,7 @@ class Session:
         self._closed = False
         self._untold: list[str] = []  # what the next result has to say first
         self._loss_told = False  # whether the last result said that state was lost
+        self._outputs = Outputs(policy)
         self._files: FileState | None = {}  # as last seen; None when they may have changed
         self.last_used = time.monotonic()
 
@@ -136,9 +140,11 @@ class Session:
         if (lost := self._machine) is not None:
             await self._drop_machine()
             self._untold = [verdict.ran_in_new_sandbox(lost.loss or 'its session was restarted')]
+        sweep_soon(self._backend.name)
         labels = {SESSION_LABEL: self.id}
         self._machine = await open_machine(self._backend, self.policy, labels)
         self._files = {}
+        self._outputs.forget()
         self._check_open()
         return self._machine
 
@@ -186,24 +192,27 @@ class Session:
             if self._files is None:
                 self._files, _ = await self._look(machine)
             call.started = True
-            began = time.monotonic()
-            result = await machine.run(call.code, call.timeout, call.listener, call.stop)
-            ended = time.monotonic()
+            with self._outputs.begin() as spill:
+                began = time.monotonic()
+                result = await machine.run(call.code, call.timeout, call.listener, call.stop, spill)
+                ended = time.monotonic()
+                kept, words = await self._keep(machine, spill)
             told, self._untold = self._untold, []
             news = bool(told) and not self._loss_told
             if call.abandoned:
                 self._untold = told
             else:
                 self._loss_told = not result.state_preserved
-            artifacts, incomplete = await self._artifacts(machine)
+            full_output, artifacts, incomplete = await self._made(machine, kept)
             steps, notices = await self._recover(machine, result)
             self.last_used = time.monotonic()
             return replace(
                 result,
                 state_preserved=result.state_preserved and not news,
-                notices=(*told, *result.notices, *notices),
+                notices=(*told, *result.notices, *notices, *words),
                 truncated=replace(result.truncated, files=int(incomplete)),
                 artifacts=artifacts,
+                full_output=full_output,
                 steps=(*result.steps, *steps),
                 timings=Timings(
                     queued=began - call.asked,
@@ -234,35 +243,42 @@ class Session:
         self._note(verdict.RAN_IN_NEW_KERNEL)
         return ['restart'], [verdict.KERNEL_RESTARTED]
 
-    async def _artifacts(self, machine: Machine) -> tuple[tuple[FileInfo, ...], bool]:
+    async def _keep(self, machine: Machine, spill: Spill) -> tuple[list[str], list[str]]:
+        """Keep text that the result has no room for; return its files and what there is to say."""
+        if machine.loss is not None or self._closing:
+            return [], []
+        return await self._outputs.keep(machine.files, spill)
+
+    async def _made(
+        self, machine: Machine, kept: list[str]
+    ) -> tuple[tuple[FileInfo, ...], tuple[FileInfo, ...], bool]:
+        """Return the files that hold cut text, those the cell made, and whether some are missed."""
         before = self._files or {}
         if machine.loss is not None:
-            return (), False
+            return (), (), False
         self._files, more = await self._look(machine)
         if self._files is None:
-            return (), True
-        changed = [name for name, state in self._files.items() if before.get(name) != state]
-        infos = (
-            FileInfo(name, self._files[name][0], self._files[name][1] / 1e9) for name in changed
-        )
-        return tuple(sorted(infos, key=lambda info: info.path)), more
+            return (), (), True
+        changed = {
+            name: entry
+            for name, entry in sorted(self._files.items())
+            if name not in before or _differs(before[name], entry)
+        }
+        full = tuple(transfer.file_info(changed.pop(name)) for name in kept if name in changed)
+        return full, tuple(map(transfer.file_info, changed.values())), more
 
     def _remember(self, entry: FileEntry) -> None:
         """Take note of a file that was put there from outside: no cell has made it."""
         if self._files is not None:
-            self._files[transfer.file_info(entry).path] = _state(entry)
+            self._files[transfer.file_info(entry).path] = entry
 
     async def _look(self, machine: Machine) -> tuple[FileState | None, bool]:
-        """Return size, time and inode of every file, and whether there are more files."""
+        """Return what is known of every file, and whether there are more files."""
         try:
-            entries, more = await machine.files.list('', self.policy.max_files)
+            entries, more = await machine.files.list('', self.policy.max_files, digests=True)
         except SandboxError:
             return None, True  # no process left to look with, or the machine is gone
-        state = {
-            transfer.file_info(entry).path: _state(entry)
-            for entry in entries
-            if entry.kind == 'file'
-        }
+        state = {transfer.file_info(entry).path: entry for entry in entries if entry.kind == 'file'}
         return state, more
 
     async def _restart(self) -> None:
@@ -297,5 +313,8 @@ class Session:
             self._machine = None
 
 
-def _state(entry: FileEntry) -> tuple[int, int, int]:
-    return entry.size, entry.mtime_ns, entry.inode
+def _differs(old: FileEntry, new: FileEntry) -> bool:
+    """Compare contents where both are known, else what else tells of a change."""
+    if old.digest and new.digest:
+        return old.digest != new.digest
+    return (old.size, old.mtime_ns, old.inode) != (new.size, new.mtime_ns, new.inode)

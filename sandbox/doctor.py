@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sandbox.errors import SandboxError
+from sandbox.policy import SandboxPolicy
 
 Status = Literal['ok', 'warning', 'missing']
 
@@ -38,7 +39,7 @@ def examine() -> list[Finding]:
     """Look at this machine; nothing is changed, and nothing that is missing is an error."""
     found = [_system()]
     found += _docker()
-    found += [_user_namespaces(), _bubblewrap(), _memory(), _disk()]
+    found += [_user_namespaces(), *_bubblewrap(), _memory(), _disk()]
     return found
 
 
@@ -152,9 +153,37 @@ def _user_namespaces() -> Finding:
     return Finding('user namespaces', 'ok', f'up to {most:,}')
 
 
-def _bubblewrap() -> Finding:
+def _bubblewrap() -> Iterator[Finding]:
+    from sandbox.backends.bubblewrap import BubblewrapBackend
+
     path = shutil.which('bwrap')
-    return Finding('bubblewrap', 'ok', path or 'not installed (Docker does not need it)')
+    if path is None:
+        yield Finding('bubblewrap', 'ok', 'not installed (Docker does not need it)')
+        return
+    backend = BubblewrapBackend()
+    try:
+        backend.check()
+    except SandboxError as error:
+        yield Finding('bubblewrap', 'warning', error.message, error.hint)
+        return
+    yield Finding('bubblewrap', 'ok', path)
+    yield judge_gaps(backend.unenforced(SandboxPolicy()))
+
+
+def judge_gaps(gaps: Mapping[str, str]) -> Finding:
+    """Judge which limits bubblewrap cannot enforce.
+
+    Args:
+        gaps: Fields of a policy, each with the reason.
+    """
+    if not gaps:
+        return Finding('its limits', 'ok', 'memory, processes, processor time')
+    return Finding(
+        'its limits',
+        'warning',
+        '; '.join(f'{field}: {reason}' for field, reason in sorted(gaps.items())),
+        'Run as root or with delegated control groups, such as: systemd-run --user --scope',
+    )
 
 
 def _memory() -> Finding:

@@ -7,6 +7,7 @@ the sandbox itself.
     └── SandboxError
         ├── PolicyError        (and a ValueError) a policy is invalid, or a change loosens it
         ├── BackendUnavailable                    no engine, or no consent to use this back end
+        │   └── PolicyNotEnforced                 it cannot enforce a field of the policy here
         ├── ImageMissing                          the kernel image has not been built
         ├── StartFailed                           a sandbox or its kernel did not become ready
         ├── SandboxLost                           the container is gone, with variables and files
@@ -48,6 +49,10 @@ class PolicyError(SandboxError, ValueError):
 
 class BackendUnavailable(SandboxError):
     """The back end cannot be used on this machine, or not without an explicit consent."""
+
+
+class PolicyNotEnforced(BackendUnavailable):
+    """The back end cannot enforce fields of the policy on this machine; the message names them."""
 
 
 class ImageMissing(SandboxError):

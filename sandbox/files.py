@@ -174,7 +174,7 @@ async def _send(
 async def _stat(
     files: Files, name: str, folder: str, size: int, policy: SandboxPolicy
 ) -> FileEntry:
-    entries, _ = await files.list(folder, policy.max_files)
+    entries, _ = await files.list(folder, policy.max_files, digests=True)
     for entry in entries:
         if entry.path == name:
             return entry

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
+from sandbox.egress.allowlist import Allowlist
 from sandbox.errors import PolicyError
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
-_NETWORKS = ('none', 'full')  # strictest first
+_RUNTIMES = ('default', 'runsc')
 
 _INTEGERS: dict[str, int] = {  # name -> smallest valid value
     'memory': 64 * MIB,
@@ -22,6 +23,7 @@ _INTEGERS: dict[str, int] = {  # name -> smallest valid value
     'shm': MIB,
     'output_chars': 1_000,
     'max_outputs': 1,
+    'spill_bytes': 0,
     'output_bytes': 64 * KIB,
     'image_bytes': KIB,
     'max_message_bytes': 64 * KIB,
@@ -44,13 +46,18 @@ class SandboxPolicy:
         disk: Size of the workspace, in bytes. It lives in memory and counts there, too.
         tmp: Size of `/tmp`, in bytes.
         shm: Size of `/dev/shm`, in bytes.
-        network: `'none'`, or `'full'` to let the code reach whatever the host's network lets it.
+        network: `'none'`; an `Allowlist` of hosts that are reached through a checking proxy; or
+            `'full'` to let the code reach whatever the host's network lets it.
+        runtime: `'default'`, the engine's own, or `'runsc'` (gVisor); a back end that cannot use
+            it refuses to start.
         timeout: Default wall clock of one cell, in seconds.
         start_timeout: How long a sandbox and its kernel may take to become ready, in seconds.
         interrupt_grace: How long a cell may take to end after an interrupt, in seconds; then its
             kernel is killed.
         orphan_grace: A sandbox whose owner is gone ends itself after this time, in seconds.
         output_chars: Characters kept of each stream and of each plain text; head and tail.
+        spill_bytes: Text over `output_chars` goes to files of the session, in `.outputs`: of one
+            cell, and of all cells together, at most this many bytes. 0 keeps none.
         max_outputs: Outputs kept of one cell.
         output_bytes: Bytes kept of the rich representations of one cell (html, images, json...).
         image_bytes: Largest image that is kept, in bytes.
@@ -72,12 +79,14 @@ class SandboxPolicy:
     disk: int = 512 * MIB
     tmp: int = 128 * MIB
     shm: int = 256 * MIB
-    network: Literal['none', 'full'] = 'none'
+    network: Literal['none', 'full'] | Allowlist = 'none'
+    runtime: Literal['default', 'runsc'] = 'default'
     timeout: float = 60.0
     start_timeout: float = 60.0
     interrupt_grace: float = 2.0
     orphan_grace: float = 30.0
     output_chars: int = 100_000
+    spill_bytes: int = 32 * MIB
     max_outputs: int = 256
     output_bytes: int = 16 * MIB
     image_bytes: int = 8 * MIB
@@ -94,13 +103,36 @@ class SandboxPolicy:
         for name in ('cpus', *_SECONDS):
             _check_positive(name, getattr(self, name))
             object.__setattr__(self, name, float(getattr(self, name)))
-        if self.network not in _NETWORKS:
+        if not isinstance(self.network, Allowlist) and self.network not in ('none', 'full'):
             raise PolicyError(
                 f'network={self.network!r} is not supported.',
-                hint=f'Use one of {", ".join(map(repr, _NETWORKS))}.',
+                hint="Use 'none', 'full' or an Allowlist(['pypi.org', '*.example.org:443']).",
+            )
+        if self.runtime not in _RUNTIMES:
+            raise PolicyError(
+                f'runtime={self.runtime!r} is not supported.',
+                hint=f'Use one of {", ".join(map(repr, _RUNTIMES))}.',
             )
         _check_env(self.env)
         object.__setattr__(self, 'env', MappingProxyType(dict(self.env)))
+
+    def enforced_by(self, backend: Any) -> dict[str, str]:
+        """Return for every field `'enforced'`, or why it does not hold on this machine.
+
+        Where a field does not hold, a back end refuses to start, unless it was told to accept that
+        (`BubblewrapBackend(accept_unenforced=...)`) or isolates nothing at all (`'local'`).
+
+        Args:
+            backend: Name of a back end, or a back end.
+
+        Raises:
+            ValueError: There is no such back end.
+            BackendUnavailable: With `'auto'`, nothing can be used here.
+        """
+        from sandbox.backends import get_backend
+        from sandbox.backends.promises import enforced_by
+
+        return enforced_by(self, get_backend(backend))
 
     def __reduce__(self) -> tuple[object, ...]:
         # A read-only mapping cannot be pickled.
@@ -110,8 +142,9 @@ class SandboxPolicy:
     def tighten(self, **changes: Any) -> Self:
         """Return a policy with the given fields made stricter.
 
-        Numbers may only go down, the network only from `'full'` to `'none'`, variables may only be
-        taken out of the environment, and the user id stays.
+        Numbers may only go down; the network may only reach less: from `'full'` to an `Allowlist`,
+        to a smaller one, to `'none'`; the runtime may become `'runsc'`; variables may only be taken
+        out of the environment; and the user id stays.
 
         Args:
             **changes: Fields and their new values.
@@ -139,12 +172,20 @@ def _rebuild(values: dict[str, Any]) -> SandboxPolicy:
 
 def _at_most(name: str, new: Any, old: Any) -> bool:
     if name == 'network':
-        return _NETWORKS.index(new) <= _NETWORKS.index(old)
+        return _reaches_no_more(new, old)
+    if name == 'runtime':
+        return bool(new in (old, 'runsc'))
     if name == 'env':
         return bool(new.items() <= old.items())
     if name == 'uid':
         return bool(new == old)
     return bool(new <= old)
+
+
+def _reaches_no_more(new: Any, old: Any) -> bool:
+    if new == 'none' or old == 'full':
+        return True
+    return isinstance(new, Allowlist) and isinstance(old, Allowlist) and old.covers(new)
 
 
 def _check_integer(name: str, value: object, least: int) -> None:

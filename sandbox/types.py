@@ -152,7 +152,9 @@ class ExecutionResult:
         notices: What happened to the kernel or the sandbox, and what was lost by it.
         execution_count: The kernel's number of this cell.
         truncated: Exactly what was left out.
-        artifacts: Files that the cell created or changed.
+        artifacts: Files that the cell created or changed. Small ones are compared by content, large
+            ones by size and time.
+        full_output: Files of the session that hold the whole of a text that is cut here.
         timings: How long it took.
         exit_code: Exit code of the kernel process, where it ended by one.
         signal: Number of the signal that ended the kernel process, where one did.
@@ -168,6 +170,7 @@ class ExecutionResult:
     execution_count: int | None = None
     truncated: Truncation = Truncation()
     artifacts: tuple[FileInfo, ...] = ()
+    full_output: tuple[FileInfo, ...] = ()
     timings: Timings = Timings()
     exit_code: int | None = None
     signal: int | None = None
@@ -223,6 +226,7 @@ class ExecutionResult:
             'notices': list(self.notices),
             'truncated': vars(self.truncated).copy(),
             'artifacts': [vars(info).copy() for info in self.artifacts],
+            'full_output': [vars(info).copy() for info in self.full_output],
             'timings': vars(self.timings).copy(),
             'steps': list(self.steps),
         }
@@ -239,6 +243,7 @@ class ExecutionResult:
                 'notices': tuple(values['notices']),
                 'truncated': Truncation(**values['truncated']),
                 'artifacts': tuple(FileInfo(**info) for info in values['artifacts']),
+                'full_output': tuple(FileInfo(**info) for info in values['full_output']),
                 'timings': Timings(**values['timings']),
                 'steps': tuple(values['steps']),
             }

@@ -11,7 +11,8 @@ def get_backend(
     """Return a back end by its name.
 
     Args:
-        backend: `'docker'`, `'local'` or `'fake'`, or a back end, which is returned as it is.
+        backend: `'docker'`, `'bubblewrap'`, `'auto'`, `'local'` or `'fake'`, or a back end, which
+            is returned as it is.
         image: Kernel image of the Docker back end; the one of this version if None.
         unsafe: Consent to a back end that isolates nothing.
 
@@ -26,6 +27,14 @@ def get_backend(
         from sandbox.backends.docker import DockerBackend
 
         return DockerBackend(image=image)
+    if backend == 'bubblewrap':
+        from sandbox.backends.bubblewrap import BubblewrapBackend
+
+        return BubblewrapBackend()
+    if backend == 'auto':
+        from sandbox.backends.auto import AutoBackend
+
+        return AutoBackend()
     if backend == 'local':
         from sandbox.backends.local import LocalBackend
 
@@ -34,4 +43,7 @@ def get_backend(
         from sandbox.backends.fake import FakeBackend
 
         return FakeBackend()
-    raise ValueError(f"There is no back end {backend!r}; choose 'docker', 'local' or 'fake'.")
+    raise ValueError(
+        f"There is no back end {backend!r}; choose 'docker', 'bubblewrap', 'auto', 'local' or "
+        "'fake'."
+    )

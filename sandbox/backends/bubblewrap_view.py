@@ -1,8 +1,6 @@
 """What a sandbox made by bubblewrap sees, and the commands that make it so.
 
-An ordinary user's sandbox is one `bwrap` in a user namespace. Root's is two: the first, still root,
-gathers what may be seen in a mount namespace, for the interpreter may lie where nobody else can
-look; `setpriv` then becomes the policy's user, and the second isolates as for an ordinary user.
+It is one `bwrap`, run by an ordinary user. Root becomes the policy's user first (`gather.py`).
 """
 
 import functools
@@ -11,10 +9,13 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from sandbox.backends import gather
 from sandbox.backends.seccomp import assemble
 from sandbox.errors import BackendUnavailable
 from sandbox.image import guest_folder
@@ -28,11 +29,12 @@ _OOM_SCORE = 300
 """When the host runs out of memory, sandboxes go first."""
 
 _SYSTEM = ('/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/etc/ld.so.cache')
+_OF_AN_INTERPRETER = ('bin', 'lib', 'lib64', 'pyvenv.cfg')
 _JOIN = (
     f'echo {_OOM_SCORE} >/proc/self/oom_score_adj; '
     'until [ "$1" = -- ]; do echo 0 >"$1" || exit 1; shift; done; shift; exec "$@"'
 )
-"""Joins control groups before anything of the sandbox runs; writing 0 moves the writer itself."""
+"""Joins control groups before anything of the sandbox runs: to write 0 moves the writer itself."""
 
 
 class Mount(NamedTuple):
@@ -49,6 +51,80 @@ class Mount(NamedTuple):
     writable: bool = False
 
 
+@dataclass(frozen=True)
+class Plan:
+    """One sandbox to be made.
+
+    Attributes:
+        policy: Its limits.
+        program: What runs in it.
+        mounts: What it is shown of the host besides the system and the interpreter.
+        groups: The control groups to join.
+        memory_each: Most memory of one process, in bytes, where no group limits all together.
+    """
+
+    policy: SandboxPolicy
+    program: tuple[str, ...]
+    mounts: tuple[Mount, ...] = ()
+    groups: tuple[Path, ...] = ()
+    memory_each: int | None = None
+
+
+def supervisor(policy: SandboxPolicy) -> tuple[str, ...]:
+    """Return the command that starts the supervisor in a sandbox."""
+    return (
+        *(sys.executable, '-I', f'{_GUEST}/supervisor.py'),
+        *('--dir', SOCKETS, '--workspace', WORKSPACE),
+        *('--orphan-grace', str(policy.orphan_grace)),
+        # To the guest, the user that the host runs as is its own.
+        *(() if os.geteuid() == 0 else ('--same-uid',)),
+    )
+
+
+def command(
+    plan: Plan, open_files: ExitStack, info: int | None = None
+) -> tuple[list[str], list[int]]:
+    """Return the command that makes a sandbox, and the descriptors that it has to inherit.
+
+    The command line and the environment of what is started can be read inside, and on the host by
+    everybody: what is private goes through descriptors.
+
+    Args:
+        plan: The sandbox.
+        open_files: Takes the descriptors; close it when the command has been started.
+        info: Where to write the process id of the sandbox's first process, as JSON.
+    """
+
+    def handed(data: bytes) -> int:
+        number = os.memfd_create('sandbox', 0)
+        open_files.callback(os.close, number)
+        os.write(number, data)
+        os.lseek(number, 0, os.SEEK_SET)
+        return number
+
+    root = os.geteuid() == 0
+    mounts = [*_base(), *plan.mounts]
+    inside = [Mount(each.target, each.target, each.writable) for each in mounts] if root else mounts
+    files = {path: handed(text.encode()) for path, text in _made_up(plan.policy.uid).items()}
+    seccomp = handed(_filter())
+    arguments = [
+        *_isolation(plan.policy),
+        *_memory_file_systems(plan.policy),
+        *_binds(inside),
+        *(word for path, number in files.items() for word in ('--file', str(number), path)),
+        *('--remount-ro', '/', '--chdir', WORKSPACE, '--seccomp', str(seccomp)),
+        *(() if info is None else ('--info-fd', str(info))),
+    ]
+    packed = handed(b'\0'.join(os.fsencode(word) for word in arguments) + b'\0')
+    words = [tool('bwrap'), '--args', str(packed), '--', *_limits(plan), *plan.program]
+    if root:
+        words = [*_gathered(plan.policy.uid, mounts), *words]
+    joined = [f'{folder}/cgroup.procs' for folder in plan.groups]
+    words = ['/bin/sh', '-c', _JOIN, 'sh', *joined, '--', *words]
+    inherited = [packed, seccomp, *files.values(), *(() if info is None else (info,))]
+    return words, inherited
+
+
 def tool(name: str) -> str:
     """Return the path of a program.
 
@@ -62,40 +138,114 @@ def tool(name: str) -> str:
             f"The back end 'bubblewrap' needs the program {name}, which is not installed.",
             hint=f'Install the package {package} of your distribution.',
         )
-    return os.path.realpath(path)
+    return path
 
 
-def interpreter() -> tuple[str, list[str]]:
-    """Return the Python that runs the kernel, and the folders it needs.
-
-    Raises:
-        BackendUnavailable: These folders hold more of the host than an interpreter.
-    """
-    folders = list(dict.fromkeys(os.path.abspath(each) for each in (sys.prefix, sys.base_prefix)))
-    private = {Path(os.path.expanduser('~')).resolve(), Path.cwd(), Path('/')}
-    for folder in folders:
-        if any(place.is_relative_to(folder) for place in private - {Path('/')}) or folder == '/':
-            raise BackendUnavailable(
-                f'The interpreter lies in {folder}, which holds more than an interpreter, and all '
-                'of it would be shown to the sandbox.',
-                hint='Use a virtual environment in a folder of its own.',
-            )
-    return sys.executable, [each for each in folders if not each.startswith('/usr/')]
+def _base() -> Iterator[Mount]:
+    """Yield the system, the interpreter and the guest's programs."""
+    parts = [
+        Path(prefix).absolute() / part
+        for prefix in dict.fromkeys((sys.prefix, sys.base_prefix))
+        for part in _OF_AN_INTERPRETER
+    ]
+    tools = [Path(tool(name)) for name in ('bwrap', 'prlimit')]
+    system = [Path(path) for path in _SYSTEM]
+    seen = set(system)
+    for path in (*system, *parts, *tools):
+        if path.exists() and (path in seen or seen.isdisjoint(path.parents)):
+            yield Mount(str(path), str(path))
+    yield Mount(str(guest_folder()), _GUEST)
 
 
-def shown(place: Path, extra: Iterable[Mount] = ()) -> list[Mount]:
-    """Return what a sandbox is shown of the host; nothing else of it exists there.
+def _isolation(policy: SandboxPolicy) -> Iterator[str]:
+    yield from ('--unshare-all', '--unshare-user', '--disable-userns')
+    yield from ('--die-with-parent', '--new-session', '--as-pid-1', '--hostname', 'sandbox')
+    yield from ('--uid', str(policy.uid), '--gid', str(policy.uid), '--clearenv')
+    for name, value in _environment(policy).items():
+        yield from ('--setenv', name, value)
 
-    Args:
-        place: A private folder for made-up files.
-        extra: More than every sandbox sees.
-    """
-    made_up = {
-        'passwd': 'sandbox:x:{0}:{0}::{1}:/bin/sh\n',
-        'group': 'sandbox:x:{0}:\n',
-        'hosts': '127.0.0.1 localhost sandbox\n::1 localhost\n',
+
+def _environment(policy: SandboxPolicy) -> dict[str, str]:
+    # Libraries start a thread for each core of the machine, not of the limit.
+    threads = str(max(1, round(policy.cpus)))
+    return {
+        'PATH': f'{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin',
+        'HOME': _HOME,
+        'HOSTNAME': 'sandbox',
+        'LANG': 'C.UTF-8',
+        'PYTHONNOUSERSITE': '1',
+        'IPYTHONDIR': f'{_HOME}/.ipython',
+        'MPLCONFIGDIR': f'{_HOME}/.config/matplotlib',
+        'OMP_NUM_THREADS': threads,
+        'OPENBLAS_NUM_THREADS': threads,
+        **policy.env,
     }
-    del made_up, place
-    _, folders = interpreter()
-    mounts = [Mount(path, path) for path in (*_SYSTEM, *folders) if os.path.exists(path)]
-    return [*mounts, Mount(str(guest_folder()), _GUEST), *extra]
+
+
+def _memory_file_systems(policy: SandboxPolicy) -> Iterator[str]:
+    """Yield what can be written to, and `/proc` and `/dev`; bubblewrap's have no limit."""
+    home = min(policy.tmp, _HOME_BYTES)
+    yield from ('--proc', '/proc', '--dev', '/dev')
+    for path, size, mode in (
+        ('/dev/shm', policy.shm, '1777'),  # noqa: S108 - the sandbox's
+        ('/tmp', policy.tmp, '1777'),  # noqa: S108 - the sandbox's
+        (WORKSPACE, policy.disk, '0700'),
+        (_HOME, home, '0700'),
+    ):
+        yield from ('--perms', mode, '--size', str(size), '--tmpfs', path)
+    yield from ('--remount-ro', '/dev')
+
+
+def _binds(mounts: Iterable[Mount]) -> Iterator[str]:
+    made = {'/'}
+    for source, target, writable in mounts:
+        # Bubblewrap would close the folders above to everybody but their maker.
+        for parent in reversed(PurePosixPath(target).parents):
+            if str(parent) not in made:
+                yield from ('--perms', '0755', '--dir', str(parent))
+                made.add(str(parent))
+        if Path(source).is_symlink():
+            yield from ('--symlink', str(Path(source).readlink()), target)
+        else:
+            yield from ('--bind' if writable else '--ro-bind', source, target)
+
+
+def _made_up(uid: int) -> dict[str, str]:
+    return {
+        '/etc/passwd': f'sandbox:x:{uid}:{uid}::{_HOME}:/bin/sh\n',
+        '/etc/group': f'sandbox:x:{uid}:\n',
+        '/etc/hosts': '127.0.0.1 localhost sandbox\n::1 localhost\n',
+    }
+
+
+def _gathered(uid: int, mounts: list[Mount]) -> Iterator[str]:
+    places = [(path, path) for path in ('/dev', '/proc')]
+    places += [(each.source, each.target) for each in mounts]
+    yield from (sys.executable, '-I', '-S', gather.__file__, str(uid), json.dumps(places))
+
+
+def _limits(plan: Plan) -> Iterator[str]:
+    policy = plan.policy
+    yield tool('prlimit')
+    limits = {
+        'nofile': (resource.RLIMIT_NOFILE, _OPEN_FILES),
+        # Just above what the memory file systems hold: a full one says so itself, and a sparse
+        # file cannot claim to be larger than any of them.
+        'fsize': (resource.RLIMIT_FSIZE, max(policy.disk, policy.tmp, policy.shm) + MIB),
+        'core': (resource.RLIMIT_CORE, 0),
+        # Since Linux 5.14 counted within the user namespace that it is set in, which is why all
+        # these are set inside.
+        'nproc': (resource.RLIMIT_NPROC, policy.pids),
+    }
+    if plan.memory_each is not None:
+        limits['data'] = (resource.RLIMIT_DATA, plan.memory_each)
+    for name, (number, value) in limits.items():
+        most = resource.getrlimit(number)[1]
+        least = value if most == resource.RLIM_INFINITY else min(value, most)
+        yield f'--{name}={least}:{least}'
+    yield '--'
+
+
+@functools.cache
+def _filter() -> bytes:
+    return assemble(json.loads((guest_folder() / 'seccomp.json').read_text(encoding='utf-8')))

@@ -2,37 +2,34 @@
 
 import asyncio
 import contextlib
-import functools
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sandbox.backends import gvisor
 from sandbox.backends.base import Endpoint
+from sandbox.backends.container import (
+    EGRESS_FOLDER,
+    SOCKETS,
+    WORKSPACE,
+    check_workspace,
+    container_options,
+)
 from sandbox.backends.engine import connect, engine, explain
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.egress.allowlist import Allowlist
-from sandbox.egress.container import Wiring, wiring
 from sandbox.egress.process import EgressProxy
 from sandbox.errors import BackendUnavailable, SandboxError, StartFailed
-from sandbox.image import guest_folder, image_missing, image_tag
-from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, Owner
-from sandbox.policy import MIB, SandboxPolicy
+from sandbox.image import image_missing, image_tag
+from sandbox.policy import SandboxPolicy
 
 if TYPE_CHECKING:
     import docker
 
 _LOG = logging.getLogger(__name__)
 
-_SOCKETS, _WORKSPACE, _HOME = '/run/k', '/workspace', '/home/sandbox'
-_HOME_BYTES = 64 * MIB
-_EGRESS_FOLDER = 'e'
-_OPEN_FILES = 1024
-_OOM_SCORE = 300
-"""When the host runs out of memory, sandboxes go first."""
 _INSPECTION = 3.0
 _REMOVAL = 60.0
 
@@ -131,9 +128,9 @@ class DockerInstance:
         Raises:
             SandboxError: The engine failed; the container may still be there.
         """
+        await asyncio.shield(asyncio.to_thread(remove_container, self._id))
         if self._proxy is not None:
             await asyncio.shield(asyncio.to_thread(self._proxy.stop))
-        await asyncio.shield(asyncio.to_thread(remove_container, self._id))
         self._place.remove()
 
 
@@ -142,6 +139,7 @@ class DockerBackend:
 
     Args:
         image: Kernel image; the one of this version if None.
+        workspace: Path of the workspace inside the container.
         launch: Starts the network proxy of a sandbox whose policy has an allow-list.
     """
 
@@ -151,9 +149,12 @@ class DockerBackend:
         self,
         *,
         image: str | None = None,
+        workspace: str = WORKSPACE,
         launch: Callable[[Path, Allowlist], EgressProxy] = EgressProxy.launch,
     ) -> None:
+        check_workspace(workspace)
         self._image = image
+        self._workspace = workspace
         self._launch = launch
         self._limits_checked = False
 
@@ -183,10 +184,11 @@ class DockerBackend:
 
         Raises:
             BackendUnavailable: There is no engine, or it cannot enforce the limits.
+            PolicyNotEnforced: The policy asks for gVisor.
             ImageMissing: The kernel image is not on this machine.
             StartFailed: The engine refused or failed.
         """
-        place, endpoint = Rendezvous.create(_SOCKETS)
+        place, endpoint = Rendezvous.create(SOCKETS)
         name = f'lagent-sandbox-{place.root.name}'
         starting = asyncio.ensure_future(
             asyncio.to_thread(self._start, name, policy, place, labels)
@@ -203,7 +205,7 @@ class DockerBackend:
     ) -> tuple[str, EgressProxy | None]:
         if not isinstance(policy.network, Allowlist):
             return self._start_container(name, policy, place, labels), None
-        proxy = self._launch(place.root / _EGRESS_FOLDER, policy.network)
+        proxy = self._launch(place.root / EGRESS_FOLDER, policy.network)
         try:
             return self._start_container(name, policy, place, labels), proxy
         except BaseException:
@@ -222,7 +224,7 @@ class DockerBackend:
             self._check_limits(client)
             if policy.runtime == 'runsc':
                 raise gvisor.refusal(client.info())
-            options = container_options(policy, place, labels)
+            options = container_options(policy, place, labels, self._workspace)
             container = client.containers.create(image, name=name, **options)
             container.start()
             return str(container.id)
@@ -250,69 +252,6 @@ class DockerBackend:
         if not info.get('SwapLimit'):
             _LOG.warning('This Docker engine cannot limit swap, so sandboxes may use it.')
         self._limits_checked = True
-
-
-def container_options(
-    policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return everything that is asked of the engine for one container."""
-    from docker.types import LogConfig, Ulimit
-
-    user = f'uid={policy.uid},gid={policy.uid},mode=0700'
-    largest_file = max(policy.disk, policy.tmp, policy.shm) + MIB
-    threads = str(max(1, round(policy.cpus)))
-    has_proxy = isinstance(policy.network, Allowlist)
-    egress = wiring(place.root / _EGRESS_FOLDER) if has_proxy else Wiring()
-    return {
-        'command': [
-            *('--dir', _SOCKETS, '--workspace', _WORKSPACE),
-            *('--orphan-grace', str(policy.orphan_grace)),
-            *egress.command,
-        ],
-        'user': f'{policy.uid}:{policy.uid}',
-        'hostname': 'sandbox',
-        'init': True,
-        'auto_remove': True,
-        'labels': {
-            **labels,
-            OWNER_LABEL: str(Owner.current()),
-            FOLDER_LABEL: str(place.root),
-        },
-        # Libraries start a thread for each core of the machine, not of the limit.
-        'environment': {
-            'OMP_NUM_THREADS': threads,
-            'OPENBLAS_NUM_THREADS': threads,
-            **egress.environment,
-            **policy.env,
-        },
-        'use_config_proxy': False,
-        'network_mode': 'bridge' if policy.network == 'full' else 'none',
-        'read_only': True,
-        'volumes': {str(place.sockets): {'bind': _SOCKETS, 'mode': 'rw'}, **egress.volumes},
-        'tmpfs': {
-            '/tmp': _tmpfs(policy.tmp, 'mode=1777'),  # noqa: S108 - the container's
-            _WORKSPACE: _tmpfs(policy.disk, user),
-            _HOME: _tmpfs(min(policy.tmp, _HOME_BYTES), user),
-        },
-        'shm_size': policy.shm,
-        'ipc_mode': 'private',
-        'cap_drop': ['ALL'],
-        'security_opt': ['no-new-privileges:true', f'seccomp={_seccomp_profile()}'],
-        'pids_limit': policy.pids,
-        'mem_limit': policy.memory,
-        'memswap_limit': policy.memory,
-        'nano_cpus': int(min(policy.cpus, os.cpu_count() or 1) * 1e9),
-        'oom_score_adj': _OOM_SCORE,
-        'ulimits': [
-            Ulimit(name='nofile', soft=_OPEN_FILES, hard=_OPEN_FILES),
-            # Just above what the memory file systems hold: a full one says so itself, and a sparse
-            # file cannot claim to be larger than any of them.
-            Ulimit(name='fsize', soft=largest_file, hard=largest_file),
-            Ulimit(name='core', soft=0, hard=0),
-        ],
-        # What the code writes to /proc/1/fd/1 must not grow a file on the host.
-        'log_config': LogConfig(type=LogConfig.types.NONE),
-    }
 
 
 def remove_container(name: str) -> None:
@@ -352,14 +291,3 @@ async def _undo(
     with contextlib.suppress(BackendUnavailable):
         await asyncio.to_thread(remove_container, name)
     place.remove()
-
-
-def _tmpfs(size: int, owner: str) -> str:
-    # Executable: to compile and run a program is a fair use, and an interpreter that runs any code
-    # already gains nothing by it. An empty file costs an inode, so these are limited as well.
-    return f'rw,exec,nosuid,nodev,size={size},nr_inodes={max(1024, size // 4096)},{owner}'
-
-
-@functools.cache
-def _seccomp_profile() -> str:
-    return (guest_folder() / 'seccomp.json').read_text(encoding='utf-8')

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.errors import BackendUnavailable
+from sandbox.errors import PolicyNotEnforced
 
 _HINT = "Use runtime='default', or a machine of its own for code that needs a stronger wall."
 
 
-def refusal(info: Mapping[str, Any]) -> BackendUnavailable:
+def refusal(info: Mapping[str, Any]) -> PolicyNotEnforced:
     """Return the error for a policy that asks for gVisor.
 
     The host and a sandbox meet at unix sockets that the guest binds, and the supervisor tells the
@@ -20,11 +20,11 @@ def refusal(info: Mapping[str, Any]) -> BackendUnavailable:
         info: The engine's answer to `GET /info`.
     """
     if 'runsc' not in (info.get('Runtimes') or {}):
-        return BackendUnavailable(
+        return PolicyNotEnforced(
             "The policy asks for runtime='runsc', which this Docker engine does not have.",
             hint=_HINT,
         )
-    return BackendUnavailable(
+    return PolicyNotEnforced(
         "The policy asks for runtime='runsc', which this engine has, but gVisor does not tell the "
         'supervisor who connects to its socket (SO_PEERCRED), so code in the sandbox could pass '
         'for the host.',

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from sandbox.backends.base import Endpoint
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
-from sandbox.errors import BackendUnavailable, SandboxError, StartFailed
+from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
 from sandbox.image import guest_folder
 from sandbox.policy import SandboxPolicy
 
@@ -112,10 +112,16 @@ class LocalBackend:
 
         Raises:
             BackendUnavailable: There is no consent, or ipykernel is not installed.
+            PolicyNotEnforced: The policy asks for an `Allowlist` or a runtime.
             StartFailed: The process could not be started.
         """
         del labels
         self.check()
+        if policy.network not in ('none', 'full') or policy.runtime != 'default':
+            raise PolicyNotEnforced(
+                "The back end 'local' can enforce neither an Allowlist nor a runtime.",
+                hint="Use backend='docker', or leave both out: local code may reach anything.",
+            )
         place, endpoint = Rendezvous.create()
         try:
             workspace, home = place.root / 'w', place.root / 'home'

@@ -5,6 +5,7 @@
     <runtime folder>/lagent-<uid>/   0700, checked to be ours
         <random>/                    one instance
             owner                    which process it belongs to
+        groups                   its control groups, if the back end makes any itself
             k/                       the sockets: what the guest is shown
 
 The guest may write to `k` only while it binds its sockets and before any code has run.
@@ -14,13 +15,16 @@ import contextlib
 import functools
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from sandbox.backends import cgroups
 from sandbox.backends.base import Endpoint
 from sandbox.errors import BackendUnavailable, StartFailed
 from sandbox.owner import Owner
@@ -28,6 +32,8 @@ from sandbox.owner import Owner
 _OPEN, _SEALED = 0o1777, 0o555
 _SOCKETS = frozenset({'ctl', *(f's-{number}' for number in range(1, 6))})
 _CONNECTION = 'connection.json'
+_NAME = re.compile('[0-9a-f]{12}')
+_UNFINISHED = 60.0  # seconds after which a folder without an owner is a dead program's
 _LONGEST = 60
 """Bytes of the runtime folder's path; a socket's path has to stay below 108."""
 
@@ -80,6 +86,10 @@ class Rendezvous:
         """Let the guest make its sockets."""
         self.sockets.chmod(_OPEN)
 
+    def listens(self) -> bool:
+        """Tell whether the supervisor has made its socket."""
+        return (self.sockets / 'ctl').exists()
+
     def seal(self) -> None:
         """Let the guest change nothing here any more, and check what it has made.
 
@@ -94,8 +104,19 @@ class Rendezvous:
                 hint='The kernel image may have been tampered with; build it again.',
             )
 
+    def keep_groups(self, folders: Iterable[Path]) -> None:
+        """Write down control groups that are to be removed with this folder."""
+        (self.root / 'groups').write_text('\n'.join(map(str, folders)), encoding='utf-8')
+
     def remove(self) -> None:
-        """Remove the folder; it may be gone already."""
+        """Remove the folder and its control groups; it may be gone already.
+
+        Raises:
+            OSError: Something is left.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            groups = (self.root / 'groups').read_text(encoding='utf-8').splitlines()
+            cgroups.remove(map(Path, groups))
         with contextlib.suppress(FileNotFoundError):
             self.sockets.chmod(0o700)
         with contextlib.suppress(FileNotFoundError):
@@ -110,12 +131,20 @@ class Rendezvous:
 
 
 def deserted() -> Iterator[Rendezvous]:
-    """Yield the folders whose owner is dead."""
+    """Yield the folders whose owner is dead, or died before it could say who it is."""
     for root in sorted(runtime_folder().iterdir()):
         place = Rendezvous(root)
         owner = place.owner()
-        if owner is not None and owner.is_dead_here():
+        if owner.is_dead_here() if owner else _was_never_finished(root):
             yield place
+
+
+def _was_never_finished(root: Path) -> bool:
+    try:
+        age = time.time() - root.lstat().st_mtime
+    except OSError:
+        return False
+    return _NAME.fullmatch(root.name) is not None and age > _UNFINISHED
 
 
 @functools.cache

@@ -104,10 +104,9 @@ def _special(number: int, rule: Mapping[str, Any]) -> list[_Step]:
     tests = [test for argument in rule.get('args') or [] for test in _tests(argument)]
     body: list[_Step] = []
     for at, test in enumerate(tests):
-        if test.code == _EQUAL:
-            # Past the remaining tests and the answer, to where the number is loaded again.
-            test = test._replace(if_false=len(tests) - at)
-        body.append(test)
+        # Past the remaining tests and the answer, to where the number is loaded again.
+        otherwise = len(tests) - at if test.code == _EQUAL else 0
+        body.append(test._replace(if_false=otherwise))
     body.append(answer)
     if tests:
         body.append(_Step(_LOAD, _NUMBER))

@@ -160,7 +160,9 @@ class KernelClient:
             self._cell.heard = time.monotonic()
         if message.complete:
             with contextlib.suppress(WireError):
-                on_message(self._signer.parse(message.frames))
+                incoming = self._signer.parse(message.frames)
+                message.frames.clear()  # what is left of it is the content
+                on_message(incoming)
                 return
         if self._cell is not None:
             self._cell.collector.dropped_message(0 if message.complete else message.size)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from sandbox.kernel import mime
+from sandbox.kernel.spill import Spill
 from sandbox.kernel.text import Terminal, clean, left_out, plain
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ErrorInfo, ExecutionEvent, Output, Truncation
@@ -40,9 +41,10 @@ class _Segment:
 class _Stream:
     """One stream of a cell over all its segments; head and tail of the whole are kept."""
 
-    def __init__(self, name: StreamName, limit: int) -> None:
+    def __init__(self, name: StreamName, limit: int, spill: Spill) -> None:
         self.name = name
         self.segment: _Segment | None = None
+        self._spill = spill
         self.terminal = Terminal()
         self.dropped = 0
         self._head_room = limit - limit // 2
@@ -60,6 +62,7 @@ class _Stream:
         segment = self.segment
         if segment is None or not text:
             return
+        self._spill.add(self.name, text)
         if self._head_room:
             head = text[: self._head_room]
             segment.head.append(head)
@@ -76,6 +79,7 @@ class _Stream:
         oldest = self._tails[0]
         first = oldest.tail.popleft()
         cut = min(-self._tail_room, len(first))
+        self._spill.want(self.name)
         if cut < len(first):
             oldest.tail.appendleft(first[cut:])
         else:
@@ -91,15 +95,20 @@ class Collector:
     Args:
         policy: The limits.
         listener: Called with an event for every output as it arrives, up to the limits.
+        spill: Where the whole text goes, so that what is cut is not lost.
     """
 
     def __init__(
-        self, policy: SandboxPolicy, listener: Callable[[ExecutionEvent], None] | None = None
+        self,
+        policy: SandboxPolicy,
+        listener: Callable[[ExecutionEvent], None] | None = None,
+        spill: Spill | None = None,
     ) -> None:
         self.error: ErrorInfo | None = None
         self.execution_count: int | None = None
         self._policy = policy
         self._listener = listener
+        self._spill = spill or Spill(0)
         self._live_room = 2 * policy.output_chars
         self._messages = 0
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -114,11 +123,12 @@ class Collector:
         self._reset()
 
     def _reset(self) -> None:
+        self._spill.clear()
         limit = self._policy.output_chars
         self._entries: list[_Segment | Output] = []
         self._streams = {
-            'stdout': _Stream('stdout', limit),
-            'stderr': _Stream('stderr', limit),
+            'stdout': _Stream('stdout', limit, self._spill),
+            'stderr': _Stream('stderr', limit, self._spill),
         }
         self._bytes_room = self._policy.output_bytes
         self._text_chars = self._outputs = self._bytes = 0
@@ -257,6 +267,9 @@ class Collector:
         if excess <= 0:
             return text, None
         self._text_chars += excess
+        for piece in (*(text[at : at + _SLICE] for at in range(0, len(text), _SLICE)), '\n'):
+            self._spill.add('values', piece)
+        self._spill.want('values')
         end = int(limit * tail)
         start = limit - end
         shortened = text[:start] + left_out(excess) + text[len(text) - end :]

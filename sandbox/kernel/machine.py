@@ -9,11 +9,12 @@ import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
 
-from sandbox.backends.base import Backend, Instance
+from sandbox.backends.base import Backend, Instance, Reporter
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
 from sandbox.kernel import verdict
 from sandbox.kernel.client import Cell, KernelClient
 from sandbox.kernel.collector import Collector
+from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry, Supervisor
 from sandbox.kernel.verdict import Ending
 from sandbox.policy import SandboxPolicy
@@ -30,7 +31,9 @@ _DESCRIBE = 10.0
 class Files(Protocol):
     """The files of a running sandbox. `Supervisor` is one."""
 
-    async def list(self, path: str, limit: int) -> tuple[list[FileEntry], bool]:
+    async def list(
+        self, path: str, limit: int, *, digests: bool = False
+    ) -> tuple[list[FileEntry], bool]:
         """Return the tree below a folder, and whether there is more of it."""
         ...
 
@@ -76,11 +79,11 @@ class Machine(Protocol):
         ...
 
     async def run(
-        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event
+        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event, spill: Spill
     ) -> ExecutionResult:
         """Run one cell for at most `limit` seconds; setting `stop` ends it early.
 
-        Never raises for user code.
+        What the result has no room for goes to `spill`. Never raises for user code.
         """
         ...
 
@@ -169,11 +172,11 @@ class KernelMachine:
             self.loss = self.loss or await self._describe_loss()
 
     async def run(
-        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event
+        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event, spill: Spill
     ) -> ExecutionResult:
         """Run one cell for at most `limit` seconds; setting `stop` ends it early."""
         assert self._client is not None
-        collector = Collector(self._policy, listener)
+        collector = Collector(self._policy, listener, spill)
         ending = self._ending = Ending()
         cell = self._client.execute(code, collector)
         watch = _Watch(cell, self._supervisor, self._client, stop)
@@ -212,6 +215,8 @@ class KernelMachine:
             ending.disconnected = self._supervisor.exit is None
         if self._supervisor.lost:
             raise SandboxLost('the sandbox is gone.')
+        if self._supervisor.exit is not None:
+            await self._supervisor.probe()  # its kernel may be but the first part to go
         ending.exit = self._supervisor.exit
         if ending.exit is None:
             ending.steps.append('kill')
@@ -290,6 +295,9 @@ class KernelMachine:
     async def _describe_loss(self) -> str:
         return await _describe(self._instance)
 
+    def _reported(self) -> list[str]:
+        return self._instance.notices() if isinstance(self._instance, Reporter) else []
+
     def _result(self, collector: Collector, ending: Ending) -> ExecutionResult:
         if ending.reply is not None:
             collector.reply(ending.reply)
@@ -299,7 +307,7 @@ class KernelMachine:
             outputs=collector.outputs(),
             error=None if outcome is Outcome.OK else collector.error,
             state_preserved=ending.state_preserved,
-            notices=tuple(verdict.notices(ending, self._policy)),
+            notices=(*verdict.notices(ending, self._policy), *self._reported()),
             execution_count=collector.execution_count,
             truncated=collector.truncated(),
             exit_code=ending.exit.code if ending.exit else None,

@@ -25,7 +25,8 @@ def model_text(result: ExecutionResult) -> str:
     alone need more.
     """
     head = ''.join(f'[notice] {_safe(notice)}\n' for notice in result.notices)
-    files = _files(result.artifacts)
+    files = _files('full output', result.full_output)
+    files += _files('files created or changed', result.artifacts)
     room = max(result.text_limit - len(head) - len(files) - 2, _LEAST_BODY)
     body: list[Piece] = []
     error: list[Piece] = []
@@ -91,13 +92,13 @@ def _image_note(mime: str, data: object) -> str:
     return f'[image: {kind}{pixels}, {_bytes(length)}]'
 
 
-def _files(artifacts: tuple[FileInfo, ...]) -> str:
-    if not artifacts:
+def _files(what: str, infos: tuple[FileInfo, ...]) -> str:
+    if not infos:
         return ''
-    named = [f'{_name(info.path)} ({_bytes(info.size)})' for info in artifacts[:_MAX_FILES]]
-    if more := len(artifacts) - _MAX_FILES:
+    named = [f'{_name(info.path)} ({_bytes(info.size)})' for info in infos[:_MAX_FILES]]
+    if more := len(infos) - _MAX_FILES:
         named += [f'and {more:,} more'] if more > 0 else []
-    return f'[files created or changed: {", ".join(named)}]\n'
+    return f'[{what}: {", ".join(named)}]\n'
 
 
 def _name(path: str) -> str:

@@ -21,6 +21,7 @@ _PULSE = 5.0  # seconds until a sandbox that says nothing counts as gone
 _STALL = 30.0  # seconds without progress after which a transfer is given up
 _RETRY = 0.005
 _MAX_LOG = 4_096
+_MAX_DIGEST = 64
 _MAX_TRANSFERS = 4  # the supervisor serves a few more at a time
 
 
@@ -43,13 +44,14 @@ class Exit(NamedTuple):
 
 
 class FileEntry(NamedTuple):
-    """A file as the supervisor sees it."""
+    """A file as the supervisor sees it; with the digest of its content, if small and asked for."""
 
     path: str
     size: int
     mtime_ns: int
     kind: str
     inode: int
+    digest: str = ''
 
 
 class Refusal(SandboxError):
@@ -203,18 +205,31 @@ class Supervisor:
         )
         self._changed.set()
 
-    # Files: one connection each, served by a process of its own in the guest.
+    # Files: a listing if it is small, else one connection each, served by a process of its own.
 
-    async def list(self, path: str, limit: int) -> tuple[list[FileEntry], bool]:
+    async def list(
+        self, path: str, limit: int, *, digests: bool = False
+    ) -> tuple[list[FileEntry], bool]:
         """Return the tree below a folder, and whether it holds more than that.
+
+        Args:
+            path: The folder; empty for the workspace.
+            limit: Most entries to return.
+            digests: Whether to tell digests of the contents of small files.
 
         Raises:
             Refusal: There is no such folder.
             SandboxLost: The sandbox is gone or does not answer.
         """
-        async with self._connection() as (reader, writer):
-            writer.write(_encode({'op': 'list', 'path': path, 'max': limit}))
-            answer = _checked(await _receive_soon(reader))
+        wanted: dict[str, Any] = {'path': path, 'max': limit, 'digests': digests}
+        try:
+            answer = await self.request('list', **wanted)
+        except Refusal as refusal:
+            if refusal.code != 'not_quick':
+                raise
+            async with self._connection() as (reader, writer):
+                writer.write(_encode({'op': 'list', **wanted}))
+                answer = _checked(await _receive_soon(reader))
         raw = answer.get('entries')
         entries = [_entry(values) for values in raw] if isinstance(raw, list) else []
         return [entry for entry in entries if entry is not None][:limit], bool(answer.get('more'))
@@ -326,9 +341,10 @@ def _natural(value: object) -> int:
 
 
 def _entry(values: object) -> FileEntry | None:
-    if not isinstance(values, list) or len(values) != 5:
+    if not isinstance(values, list) or len(values) not in (5, 6):
         return None
-    path, size, mtime_ns, kind, inode = values
-    if not isinstance(path, str) or not isinstance(kind, str):
+    path, size, mtime_ns, kind, inode, digest = values if len(values) == 6 else [*values, '']
+    if not all(isinstance(text, str) for text in (path, kind, digest)):
         return None
-    return FileEntry(path, _natural(size), _integer(mtime_ns) or 0, kind, _natural(inode))
+    times = _integer(mtime_ns) or 0
+    return FileEntry(path, _natural(size), times, kind, _natural(inode), digest[:_MAX_DIGEST])

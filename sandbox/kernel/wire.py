@@ -11,6 +11,10 @@ from typing import Any
 _DELIMITER = b'<IDS|MSG>'
 _PROTOCOL = '5.4'
 _MAX_PREFIX = 4  # routing frames before the delimiter
+_CHEAP = 1 << 20  # bytes whose decoded form is small enough, whatever they hold
+_MAX_WIDE = 4 << 20
+_MAX_ELEMENTS = 200_000
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _MESSAGE_ID = re.compile(r'[\x21-\x7e]{1,200}')
 
 
@@ -29,12 +33,16 @@ class Incoming:
         self._content = content
 
     def content(self) -> dict[str, Any]:
-        """Return the content.
+        """Return the content; it can be asked for once.
 
         Raises:
-            WireError: It is not a JSON object.
+            WireError: It is not a JSON object, or one that would fill the memory.
         """
-        return _object(self._content)
+        raw, self._content = self._content, b''
+        _check_cost(raw)
+        text = raw.decode('utf-8', 'replace')
+        del raw  # a large message is held twice, not three times
+        return _parse(text)
 
 
 class Signer:
@@ -90,9 +98,32 @@ class Signer:
         return mac.hexdigest().encode('ascii')
 
 
+def _check_cost(raw: bytes) -> None:
+    """Refuse what takes many times its size in memory once it is decoded.
+
+    One character outside of Latin makes each of a text take four bytes, and an empty list in a
+    list takes 64. What is large and ASCII, such as an image, takes no more than its size.
+    """
+    if len(raw) > _MAX_WIDE and (not raw.isascii() or b'\\u' in raw):
+        raise WireError('too much text')
+    # The marks may be those of a text, in which they cost nothing.
+    many = len(raw) > _CHEAP and _elements(raw) > _MAX_ELEMENTS
+    if many and _elements(_STRING.sub(b'', raw)) > _MAX_ELEMENTS:
+        raise WireError('too many elements')
+
+
+def _elements(raw: bytes) -> int:
+    return raw.count(b'[') + raw.count(b'{') + raw.count(b',')
+
+
 def _object(raw: bytes) -> dict[str, Any]:
+    _check_cost(raw)
+    return _parse(raw.decode('utf-8', 'replace'))
+
+
+def _parse(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(raw.decode('utf-8', 'replace'))
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WireError('not JSON') from error
     if not isinstance(value, dict):

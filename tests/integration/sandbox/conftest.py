@@ -1,4 +1,4 @@
-"""One table of tests for every back end: `local` everywhere, `docker` where there is an engine."""
+"""One table of tests for every back end: `local` everywhere, the others where they can be used."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -7,7 +7,11 @@ import pytest
 
 from sandbox import AsyncSandbox, Sandbox, SandboxPolicy
 
-BACKENDS = ['local', pytest.param('docker', marks=pytest.mark.docker)]
+BACKENDS = [
+    'local',
+    pytest.param('docker', marks=pytest.mark.docker),
+    pytest.param('bubblewrap', marks=pytest.mark.bubblewrap),
+]
 
 
 @pytest.fixture(scope='module', params=BACKENDS)

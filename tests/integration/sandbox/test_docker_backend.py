@@ -12,7 +12,7 @@ from sandbox.backends import get_backend
 from sandbox.backends.docker import DockerBackend, DockerInstance, container_options
 from sandbox.backends.engine import engine
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
-from sandbox.errors import SandboxError, StartFailed
+from sandbox.errors import PolicyError, SandboxError, StartFailed
 from sandbox.kernel.supervisor import Supervisor
 from sandbox.owner import OWNER_LABEL, Owner
 
@@ -205,3 +205,20 @@ def test_a_first_plot_does_not_build_a_font_cache():
         assert result.ok, result.text
         assert [image[:4] for image in result.images] == [b'\x89PNG']
         assert result.stderr == ''
+
+
+@pytest.mark.parametrize('workspace', ['/data/project', '/tmp/a/b'])
+def test_the_workspace_may_be_anywhere_outside_of_the_system(workspace: str) -> None:
+    with Sandbox(backend=DockerBackend(workspace=workspace)) as box:
+        box.upload(b'here', name='a.txt')
+        result = box.execute("import os; print(os.getcwd(), open('a.txt').read())")
+    assert result.stdout == f'{workspace} here\n'
+
+
+@pytest.mark.parametrize(
+    'workspace',
+    ['', '/', 'data', '/data/../etc', '/data/', '/etc/x', '/tmp', '/home/sandbox', '/a:b', '/a\nb'],
+)
+def test_other_places_for_the_workspace_are_refused(workspace: str) -> None:
+    with pytest.raises(PolicyError, match='workspace'):
+        DockerBackend(workspace=workspace)

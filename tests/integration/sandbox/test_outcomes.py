@@ -299,7 +299,7 @@ def _destroy(box, backend: str) -> None:
     if backend == 'docker':
         subprocess.run(['docker', 'rm', '-f', box.container_id], check=True, capture_output=True)
     else:
-        os.kill(box.pid, signal.SIGKILL)
+        os.kill(int(box.pid or box.container_id), signal.SIGKILL)
 
 
 @pytest.mark.docker

@@ -1,0 +1,186 @@
+"""What hostile code tries from inside, and must not get."""
+
+import ast
+import platform
+
+import pytest
+
+from sandbox import Sandbox
+from sandbox.conformance.expectation import MakeBox, expectation
+
+X86 = pytest.mark.skipif(platform.machine() != 'x86_64', reason='the numbers are those of x86-64')
+CALLS = {
+    'mount': 165, 'umount2': 166, 'pivot_root': 155, 'setns': 308, 'unshare': 272, 'bpf': 321,
+    'perf_event_open': 298, 'userfaultfd': 323, 'add_key': 248, 'keyctl': 250, 'init_module': 175,
+    'kexec_load': 246, 'reboot': 169, 'open_by_handle_at': 304, 'io_uring_setup': 425,
+    'process_vm_writev': 311, 'ptrace': 101, 'swapon': 167, 'settimeofday': 164,
+}  # fmt: skip
+NEW_NAMESPACES = [0x10000000, 0x20000000, 0x40000000, 0x00020000, 0x02000000]
+
+
+def value(box: Sandbox, code: str) -> object:
+    """Run a cell and return the value of its last expression."""
+    result = box.execute(code)
+    assert result.ok, result.text
+    return ast.literal_eval(result.result or 'None')
+
+
+def failure(box: Sandbox, code: str) -> object:
+    """Run statements and return the name of the error number they fail with, or None."""
+    body = '\n'.join(f'    {line}' for line in code.splitlines())
+    return value(
+        box,
+        f'import errno, os, socket\ntry:\n{body}\n    failed = None\n'
+        'except OSError as error:\n    failed = errno.errorcode[error.errno]\nfailed',
+    )
+
+
+@expectation(20, needs='isolation')
+@pytest.mark.parametrize(
+    'path', ['/x', '/etc/passwd', '/usr/bin/x', '/proc/sys/kernel/hostname', '/proc/sysrq-trigger']
+)
+def test_nothing_outside_can_be_written(shared: Sandbox, path: str) -> None:
+    """The root file system and the system's switches are read-only."""
+    assert failure(shared, f'open({path!r}, "w")') in ('EROFS', 'EACCES', 'EPERM', 'ENOENT')
+
+
+@expectation(20, needs='isolation')
+@pytest.mark.parametrize('path', ['/var/run/docker.sock', '/run/docker.sock', '/etc/shadow'])
+def test_nothing_that_opens_the_host_can_be_read(shared: Sandbox, path: str) -> None:
+    """There is no engine's socket, and no file of root's can be read."""
+    assert failure(shared, f'open({path!r})') in ('ENOENT', 'EACCES', 'ENOTDIR')
+
+
+@expectation(20, needs='isolation')
+def test_devices_are_harmless(shared: Sandbox) -> None:
+    """There are no disks, no memory and no kernel log among the devices."""
+    found = value(shared, 'import os, stat; [n for n in os.listdir("/dev") '
+                  'if stat.S_ISBLK(os.lstat(f"/dev/{n}").st_mode)]')  # fmt: skip
+    assert found == []
+    for name in ('mem', 'kmem', 'kmsg', 'fuse', 'kvm'):
+        assert failure(shared, f'open("/dev/{name}", "rb")') in ('ENOENT', 'EACCES', 'EPERM')
+
+
+@expectation(20, needs='isolation')
+def test_the_code_is_nobody(shared: Sandbox) -> None:
+    """No root, no capability, no way to gain any, and a filter of system calls."""
+    status = value(
+        shared,
+        'lines = [line.rstrip().split(":\\t", 1) for line in open("/proc/self/status")]\n'
+        'dict(line for line in lines if len(line) == 2)',
+    )
+    assert isinstance(status, dict)
+    assert '0' not in status['Uid'].split() + status['Gid'].split()
+    for capabilities in ('CapInh', 'CapPrm', 'CapEff', 'CapAmb'):
+        assert int(status[capabilities], 16) == 0
+    assert (status['NoNewPrivs'], status['Seccomp']) == ('1', '2')
+
+
+@X86
+@expectation(20, needs='isolation')
+def test_dangerous_system_calls_are_refused(shared: Sandbox) -> None:
+    """Mounts, namespaces, tracing, keys, modules and the like end with an error."""
+    answers = value(
+        shared,
+        'import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n'
+        f'{{name: libc.syscall(number, 0, 0, 0, 0, 0, 0) for name, number in {CALLS!r}.items()}}',
+    )
+    assert answers == dict.fromkeys(CALLS, -1)
+
+
+@X86
+@expectation(20, needs='isolation')
+@pytest.mark.parametrize('flag', NEW_NAMESPACES)
+def test_no_namespace_can_be_made(shared: Sandbox, flag: int) -> None:
+    """A new user namespace would give back every capability."""
+    code = (
+        'import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n'
+        f'pid = libc.syscall(56, {flag} | 17, 0, 0, 0, 0)\n'
+        'if pid == 0:\n    os._exit(0)\npid'
+    )
+    assert value(shared, code) == -1
+
+
+@expectation(20, needs='isolation')
+@pytest.mark.parametrize('family', ['AF_VSOCK', 'AF_PACKET', 'AF_ALG'])
+def test_exotic_sockets_cannot_be_made(shared: Sandbox, family: str) -> None:
+    """Neither the hypervisor nor raw packets nor the kernel's ciphers can be talked to."""
+    assert failure(shared, f'socket.socket(socket.{family}, 3, 0)') is not None
+
+
+@expectation(21, needs='network')
+@pytest.mark.parametrize(
+    ('host', 'port'),
+    [
+        *(('169.254.169.254', 80), ('10.0.0.1', 80), ('172.17.0.1', 22), ('192.168.0.1', 80)),
+        *(('1.1.1.1', 53), ('fd00:ec2::254', 80), ('2606:4700::1111', 53)),
+    ],
+)
+def test_there_is_no_network(shared: Sandbox, host: str, port: int) -> None:
+    """Metadata services, private networks, the host and the world are out of reach."""
+    family = 'AF_INET6' if ':' in host else 'AF_INET'
+    code = f's = socket.socket(socket.{family})\ns.settimeout(3)\ns.connect(({host!r}, {port}))'
+    answer = failure(shared, code)
+    assert answer in ('ENETUNREACH', 'EAFNOSUPPORT', 'EACCES', 'EPERM', 'EADDRNOTAVAIL')
+
+
+@expectation(34, needs='network')
+def test_packages_cannot_be_fetched_and_that_is_said_soon(shared: Sandbox) -> None:
+    """Without a network an installer fails with an error of its own, within the cell's time."""
+    code = (
+        'import subprocess, sys\nsubprocess.run([sys.executable, "-m", "pip", "install", '
+        '"--retries=0", "--timeout=3", "no-such-package"], capture_output=True).returncode'
+    )
+    assert value(shared, code) != 0
+
+
+@expectation(19, needs='isolation')
+def test_no_variable_of_the_host_gets_in(make: MakeBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the environment nor any process that can be seen holds the host's secrets."""
+    monkeypatch.setenv('AWS_SECRET_ACCESS_KEY', 'hunter2')
+    code = (
+        'import glob, os\nseen = str(dict(os.environ))\n'
+        'for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):\n'
+        '    try: seen += open(path).read()\n    except OSError: pass\n'
+        '("hunter" + "2" in seen, os.environ["GIVEN"])'
+    )
+    assert value(make(env={'GIVEN': 'yes'}), code) == (False, 'yes')
+
+
+@expectation(19, needs='isolation')
+def test_processes_of_the_host_cannot_be_seen(shared: Sandbox) -> None:
+    """A session sees its own few processes, and can signal no other."""
+    assert value(shared, 'import os; len([n for n in os.listdir("/proc") if n.isdigit()]) < 20')
+    assert failure(shared, 'os.kill(1, 9)') in (None, 'EPERM', 'ESRCH')
+    assert value(shared, '6 * 7') == 42
+
+
+@expectation(19, needs='isolation')
+def test_the_code_cannot_speak_to_the_supervisor(shared: Sandbox) -> None:
+    """The supervisor turns away whoever has the code's user id."""
+    code = (
+        'import glob, os, socket\nfolder = os.path.dirname([a for a in '
+        'open("/proc/self/net/unix").read().split() if a.endswith("/ctl")][0])\n'
+        'with socket.socket(socket.AF_UNIX) as s:\n    s.connect(folder + "/ctl")\n'
+        '    s.settimeout(5)\n    answer = s.recv(1)\nanswer'
+    )
+    assert value(shared, code) == b''
+
+
+@expectation(19, needs='isolation')
+@pytest.mark.parametrize(
+    'deed',
+    [
+        'open(folder + "/x", "w")',
+        'os.unlink(folder + "/connection.json")',
+        'os.chmod(folder, 0o777)',
+        'os.rename(folder + "/ctl", folder + "/x")',
+    ],
+)
+def test_the_folder_of_sockets_is_sealed(shared: Sandbox, deed: str) -> None:
+    """Nothing that the code does reaches the host's disk through the sockets' folder."""
+    prelude = (
+        'folder = os.path.dirname([a for a in open("/proc/self/net/unix").read().split() '
+        'if a.endswith("/ctl")][0])\n'
+    )
+    assert failure(shared, prelude + deed) in ('EACCES', 'EPERM', 'EROFS')

@@ -1,0 +1,84 @@
+"""What the policy limits, and what a cell sees of it."""
+
+import pytest
+
+from sandbox import FileRefused, Outcome
+from sandbox.conformance.expectation import (
+    MakeBox,
+    error_of,
+    expectation,
+)
+
+
+@expectation(2, needs='memory')
+def test_memory_that_runs_out_is_told_apart_from_a_crash(make: MakeBox) -> None:
+    """Memory that runs out is told apart from a crash."""
+    box = make(memory=256 << 20)
+    result = box.execute(
+        "print('on', flush=True)\nb = bytearray(1 << 30)\nb[::4096] = b'x' * (1 << 18)"
+    )
+    assert result.outcome is Outcome.OOM
+    assert result.stdout == 'on\n'
+    assert '256 MiB' in result.text
+    assert box.execute('1 + 1').result == '2'
+
+
+@expectation(2, needs='memory')
+def test_memory_that_a_child_used_up_is_no_death(make: MakeBox) -> None:
+    """Memory that a child used up is no death."""
+    box = make(memory=256 << 20)
+    code = (
+        'import subprocess, sys\n'
+        "subprocess.run([sys.executable, '-c', 'b = b\"x\" * (1 << 30)']).returncode"
+    )
+    result = box.execute(code)
+    assert (result.outcome, result.result) == (Outcome.OK, '-9')
+
+
+@expectation(16, needs='shm')
+def test_shared_memory(make: MakeBox) -> None:
+    """Shared memory."""
+    box = make()
+    code = (
+        'from multiprocessing import shared_memory as s\n'
+        'm = s.SharedMemory(create=True, size=128 * 1024 * 1024)\n'
+        "m.buf[:] = b'\\1' * len(m.buf)\nprint('filled')\nm.unlink()"
+    )
+    assert box.execute(code).stdout == 'filled\n'
+    result = make(shm=8 << 20).execute(code)
+    assert result.outcome is Outcome.KERNEL_DIED
+    assert 'shared memory' in result.text
+
+
+@expectation(1, needs='pids')
+def test_a_fork_bomb_meets_the_limit_of_processes(make: MakeBox) -> None:
+    """A fork bomb meets the limit of processes."""
+    box = make(pids=64)
+    code = (
+        'import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0:\n'
+        '            time.sleep(60); os._exit(0)\n        n += 1\n'
+        'except OSError as error:\n    print(n < 64, error.errno)'
+    )
+    assert box.execute(code).stdout == 'True 11\n'
+    assert box.execute('1 + 1').result == '2'
+    box.restart()
+    assert box.execute('1 + 1').result == '2'
+
+
+@expectation(16, needs='disk')
+def test_a_full_disk_is_an_error_of_the_cell(make: MakeBox) -> None:
+    """A full disk is an error of the cell."""
+    box = make(disk=8 << 20)
+    result = box.execute("open('big', 'wb').write(bytes(16 << 20))")
+    assert error_of(result).name == 'OSError'
+    assert box.execute('1 + 1').result == '2'
+
+
+@expectation(16, needs=('files', 'disk'))
+def test_an_upload_that_does_not_fit_changes_nothing(make: MakeBox) -> None:
+    """An upload that does not fit changes nothing."""
+    box = make(disk=8 << 20)
+    with pytest.raises(FileRefused, match='no space'):
+        box.upload(bytes(16 << 20), name='big')
+    assert box.files() == []
+    assert box.upload(b'x', name='small').size == 1

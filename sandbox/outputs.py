@@ -1,0 +1,65 @@
+"""The files of a session that hold what was too long for its results."""
+
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+
+from sandbox.errors import SandboxError
+from sandbox.kernel.machine import Files
+from sandbox.kernel.spill import Spill
+from sandbox.kernel.supervisor import Refusal
+from sandbox.policy import MIB, SandboxPolicy
+
+_FOLDER = '.outputs'
+
+
+class Outputs:
+    """Keeps the newest of them, of a bounded size in all.
+
+    Args:
+        policy: Its `spill_bytes` is the limit of each cell, and of all cells together.
+    """
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        self._limit = policy.spill_bytes
+        self._cell = 0
+        self._kept: deque[tuple[str, int]] = deque()
+
+    def begin(self) -> Spill:
+        """Return where the text of the next cell goes."""
+        self._cell += 1
+        return Spill(self._limit)
+
+    def forget(self) -> None:
+        """Take note that the workspace is a new one."""
+        self._kept.clear()
+
+    async def keep(self, files: Files, spill: Spill) -> tuple[list[str], list[str]]:
+        """Write what the last cell's result does not hold; return the paths and what to say."""
+        paths: list[str] = []
+        for name, size, chunks in spill.wanted():
+            path = f'{_FOLDER}/cell-{self._cell}-{name}.txt'
+            await self._make_room(files, size)
+            try:
+                await files.write(path, size, _asynchronous(chunks))
+            except SandboxError as error:
+                why = error.code if isinstance(error, Refusal) else error.message
+                return paths, [f'the full output could not be kept in {path} ({why})']
+            self._kept.append((path, size))
+            paths.append(path)
+        if paths and not spill.complete:
+            return paths, [
+                f'only the first {self._limit / MIB:g} MiB of the full output are kept in a file'
+            ]
+        return paths, []
+
+    async def _make_room(self, files: Files, size: int) -> None:
+        while self._kept and sum(kept for _, kept in self._kept) + size > self._limit:
+            path, _ = self._kept.popleft()
+            with contextlib.suppress(SandboxError):
+                await files.delete(path)
+
+
+async def _asynchronous(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk

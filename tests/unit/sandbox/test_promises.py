@@ -1,0 +1,52 @@
+"""What back ends say about the fields of a policy."""
+
+from dataclasses import fields
+
+import pytest
+
+from sandbox import SandboxPolicy
+from sandbox.backends import get_backend
+from sandbox.backends.bubblewrap import BubblewrapBackend
+from sandbox.backends.fake import FakeBackend
+
+FIELDS = {field.name for field in fields(SandboxPolicy)}
+
+
+def test_docker_enforces_everything():
+    assert SandboxPolicy().enforced_by('docker') == dict.fromkeys(FIELDS, 'enforced')
+
+
+def test_a_plain_process_is_not_limited():
+    promises = SandboxPolicy().enforced_by('local')
+    assert promises.keys() == FIELDS
+    assert {name for name, said in promises.items() if said != 'enforced'} == {
+        *('cpus', 'memory', 'pids', 'disk', 'tmp', 'shm', 'network', 'runtime', 'uid')
+    }
+
+
+def test_of_an_unknown_back_end_nothing_is_promised():
+    class Other(FakeBackend):
+        name = 'other'
+
+    promises = SandboxPolicy().enforced_by(Other())
+    assert promises['memory'] == "the back end 'other' does not say"
+    assert promises['timeout'] == 'enforced'
+
+
+@pytest.mark.parametrize('changes', [{'network': 'full'}, {'runtime': 'runsc'}])
+def test_bubblewrap_names_what_it_cannot_do(changes):
+    (name,) = changes
+    assert name in BubblewrapBackend().unenforced(SandboxPolicy(**changes))
+    assert name not in BubblewrapBackend().unenforced(SandboxPolicy())
+
+
+def test_only_limits_of_resources_can_be_given_up():
+    with pytest.raises(ValueError, match='network, uid cannot be relaxed'):
+        BubblewrapBackend(accept_unenforced=['uid', 'network', 'memory'])
+
+
+def test_back_ends_are_found_by_name():
+    assert get_backend('bubblewrap').name == 'bubblewrap'
+    assert get_backend('auto').name == 'auto'
+    with pytest.raises(ValueError, match='image'):
+        get_backend('bubblewrap', image='x')
