@@ -1,3 +1,4 @@
+from .backends.bubblewrap import BubblewrapBackend as BubblewrapBackend
 from .backends.docker import DockerBackend as DockerBackend
 from .backends.fake import AsyncFakeSandbox as AsyncFakeSandbox
 from .backends.fake import FakeBackend as FakeBackend

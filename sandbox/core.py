@@ -88,14 +88,18 @@ class Session:
         return self._closed
 
     @property
+    def _is_process(self) -> bool:
+        return self._backend.name in {'local', 'bubblewrap'}
+
+    @property
     def container_id(self) -> str | None:
         """Id of the container, or None while there is none."""
-        return self._machine.id if self._machine and self._backend.name != 'local' else None
+        return None if self._machine is None or self._is_process else self._machine.id
 
     @property
     def pid(self) -> int | None:
         """Process id on the host of a sandbox that is a plain process, or None."""
-        return int(self._machine.id) if self._machine and self._backend.name == 'local' else None
+        return int(self._machine.id) if self._machine and self._is_process else None
 
     @property
     def busy(self) -> bool:

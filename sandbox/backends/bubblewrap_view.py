@@ -31,7 +31,7 @@ _OOM_SCORE = 300
 _SYSTEM = ('/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/etc/ld.so.cache')
 _OF_AN_INTERPRETER = ('bin', 'lib', 'lib64', 'pyvenv.cfg')
 _JOIN = (
-    f'echo {_OOM_SCORE} >/proc/self/oom_score_adj; '
+    f'{{ echo {_OOM_SCORE} >/proc/self/oom_score_adj; }} 2>/dev/null; '
     'until [ "$1" = -- ]; do echo 0 >"$1" || exit 1; shift; done; shift; exec "$@"'
 )
 """Joins control groups before anything of the sandbox runs: to write 0 moves the writer itself."""

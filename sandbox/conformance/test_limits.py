@@ -14,8 +14,10 @@ from sandbox.conformance.expectation import (
 def test_memory_that_runs_out_is_told_apart_from_a_crash(make: MakeBox) -> None:
     """Memory that runs out is told apart from a crash."""
     box = make(memory=256 << 20)
+    # Without the pause the last bytes may die inside the kernel's process.
     result = box.execute(
-        "print('on', flush=True)\nb = bytearray(1 << 30)\nb[::4096] = b'x' * (1 << 18)"
+        "import time\nprint('on', flush=True)\ntime.sleep(0.5)\n"
+        "b = bytearray(1 << 30)\nb[::4096] = b'x' * (1 << 18)"
     )
     assert result.outcome is Outcome.OOM
     assert result.stdout == 'on\n'

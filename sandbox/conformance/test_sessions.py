@@ -153,3 +153,27 @@ def test_the_policy_is_that_of_the_session(make: MakeBox) -> None:
     assert box.policy == SandboxPolicy(timeout=7.0)
     with pytest.raises(PolicyError):
         box.policy.tighten(timeout=8.0)
+
+
+@expectation()
+def test_an_unstarted_sandbox_starts_by_itself(backend: Backend) -> None:
+    """The first call that needs it starts the sandbox; until then there is none."""
+    box = Sandbox(backend=backend)
+    try:
+        assert (box.container_id, box.pid) == (None, None)
+        assert box.execute('1 + 1').result == '2'
+        assert (box.container_id or box.pid) is not None
+    finally:
+        box.close()
+
+
+@expectation(19, needs='env')
+def test_only_the_variables_of_the_policy_are_passed_on(
+    make: MakeBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's environment stays with the host, even where nothing else is kept apart."""
+    monkeypatch.setenv('SECRET_TOKEN', 'hunter2')
+    result = make(env={'GIVEN': 'yes'}).execute(
+        "import os\nprint(os.environ.get('GIVEN'), 'SECRET_TOKEN' in os.environ)"
+    )
+    assert result.stdout == 'yes False\n'

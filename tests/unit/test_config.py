@@ -1,5 +1,6 @@
 """Agents as data: what is built, what is refused, and where an error is said to be."""
 
+import json
 import os
 import textwrap
 
@@ -8,9 +9,12 @@ import pytest
 import lagent
 from lagent.actions import ActionExecutor
 from lagent.agents import Agent
+from lagent.distributed.config import read_config
 from lagent.errors import ConfigError, LagentError
 from lagent.limits import RunLimits
 from lagent.llms import ScriptedModel
+from lagent.prompts.parsers import ToolParser
+from lagent.utils import create_object
 
 AGENT = """\
     type: lagent.agents.Agent
@@ -101,6 +105,63 @@ def test_other_code_is_refused(name):
     with pytest.raises(ConfigError, match=r'field llm\.type') as caught:
         lagent.from_config(data)
     assert name in str(caught.value)
+
+
+class Opening(Agent):
+    """Looks up a class of its own while it is built."""
+
+    def __init__(self, tool, **kwargs):
+        super().__init__(**kwargs)
+        self.tool = create_object({'type': tool})
+
+
+PARSER = {'type': 'lagent.prompts.parsers.ToolParser', 'tool_type': 't', 'validate': 'os.system'}
+PAIRS = [['type', 'os.system'], ['command', 'touch {}']]
+
+
+@pytest.mark.parametrize(
+    'data',
+    [
+        {'type': 'lagent.agents.Agent', 'output_format': PARSER},
+        {'type': 'lagent.agents.Agent', 'output_format': {**PARSER, 'type': ToolParser}},
+        {'type': 'lagent.prompts.parsers.MixedToolParser', 'parsers': [PARSER]},
+        {**PARSER, 'type': 'lagent.prompts.parsers.PluginParser'},
+        {**PARSER, 'type': 'lagent.prompts.parsers.InterpreterParser'},
+        {'type': 'lagent.agents.ReAct', 'llm': None, 'actions': [], 'output_format': PARSER},
+        {'type': 'lagent.actions.ActionExecutor', 'actions': [{'type': 'os.system'}]},
+        {'type': 'lagent.actions.ActionExecutor', 'actions': [], 'hooks': [{'type': 'os.system'}]},
+        {'type': 'lagent.memory.MemoryManager', 'cfg': {'type': 'os.system'}},
+        {'type': Opening, 'tool': 'os.system'},
+        # No mapping, and yet a dict to whoever makes one of it.
+        {'type': 'lagent.distributed.http_serve.app.AgentAPIServer', 'config': PAIRS},
+    ],
+    ids=lambda data: f'{data["type"]}',
+)
+def test_no_dotted_path_gets_past_the_list(data, monkeypatch):
+    monkeypatch.setattr(os, 'system', lambda *_: pytest.fail('it was run'))
+    with pytest.raises(ConfigError) as caught:
+        lagent.from_config(data)
+    if 'config' not in data:
+        assert "'os.system' is not allowed" in str(caught.value)
+
+
+def test_a_server_process_takes_no_pairs_either():
+    with pytest.raises(ConfigError, match='is a mapping'):
+        read_config(json.loads(json.dumps(PAIRS)))
+
+
+def test_a_function_that_is_allowed_checks_calls():
+    data = {**PARSER, 'validate': 'json.loads'}
+    with pytest.raises(ConfigError, match=r"'json\.loads' is not allowed"):
+        lagent.from_config(data)
+    with pytest.raises(ConfigError, match='by its full name'):
+        lagent.from_config(data, allow=['json.'])
+    parser = lagent.from_config(data, allow=['json.loads'])
+    assert parser.parse_response('<tool>\n[1]</tool>\n')['action'] == [1]
+    # What is written in code is not asked about, before or after.
+    del data['type']
+    assert ToolParser(**data).validate is json.loads
+    assert lagent.from_config({'type': Opening, 'tool': 'lagent.memory.Memory'}).tool
 
 
 def test_what_is_allowed_is_built():

@@ -1,10 +1,12 @@
 """What a terminal is shown, and what it must never be told."""
 
 import io
+import json
 
 from rich.console import Console
 
-from lagent.console import ConsoleView, ReplyWriter, printable
+from lagent.cli import print_json
+from lagent.console import ConsoleView, ReplyWriter, output_text, printable
 from lagent.effects import Effect, emit, perform, subscribe
 from lagent.flow import run
 from sandbox import ExecutionResult, FileInfo, Outcome, Output
@@ -21,6 +23,24 @@ def shown(console):
 def test_nothing_that_a_terminal_would_obey_is_printed():
     hostile = 'a\x1b[31mb\x1b]0;title\x07c\x1b[2J\x00\x08d\x9b5n\r\ne\tf'
     assert printable(hostile) == 'abcd5n\ne\tf'
+
+
+def test_a_text_is_shown_as_it_is_written():
+    assert printable('a\u202eb\u2066c\u2069\u202ad') == 'abcd'
+    assert printable('a\ud800b\udcff') == 'ab'
+    assert printable('😀 שלום é') == '😀 שלום é'
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding='utf-8'), width=80)
+    ReplyWriter(console).feed('lone \ud83d half\n')
+    console.print(output_text(Output('stdout', '\udc00\n')))
+    console.file.flush()
+
+
+def test_json_lines_hold_any_text(monkeypatch):
+    file = io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
+    monkeypatch.setattr('sys.stdout', file)
+    print_json(event='reply', text='é \ud83d \u202e')
+    line = file.buffer.getvalue().decode('ascii')
+    assert json.loads(line) == {'event': 'reply', 'text': 'é \ud83d \u202e'}
 
 
 def test_a_reply_is_printed_line_by_line():

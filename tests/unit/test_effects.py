@@ -166,3 +166,29 @@ def test_runs_have_names_of_their_own():
 def test_limits_must_be_positive(field):
     with pytest.raises(ValueError, match=field):
         RunLimits(**{field: 0})
+
+
+@pytest.mark.parametrize('moment', ['begin', 'delta', 'end', 'error'])
+def test_a_subscriber_that_fails_afterwards_costs_nothing(moment, caplog):
+    told = []
+
+    def failing(event):
+        if event.type == moment:
+            raise OSError('the screen is gone')
+
+    def work(fails):
+        emit('piece')
+        if fails:
+            raise ZeroDivisionError
+        return 42
+
+    effect = Effect('kernel', 'py', '')
+    with subscribe(failing), subscribe(lambda event: told.append(event.type)):
+        if moment == 'end':
+            assert run(perform(effect, work, False)) == 42
+        else:
+            error = ZeroDivisionError if moment == 'error' else OSError
+            with pytest.raises(error):
+                run(perform(effect, work, True))
+    assert ('the screen is gone' in caplog.text) == (moment in ('end', 'error'))
+    assert told[-1] == ('end' if moment == 'end' else 'error')

@@ -169,3 +169,66 @@ def test_a_flow_inside_a_flow_may_still_make_calls_when_its_consumer_leaves():
         assert item == 1
         break
     assert closed == ['inner', ConsumerLeft]
+
+
+async def test_what_a_stream_awaits_runs_in_the_task_of_its_reader():
+    reader, log = asyncio.current_task(), []
+
+    async def wait():
+        log.append(asyncio.current_task() is reader)
+        await asyncio.sleep(60)
+
+    async def source():
+        yield 1
+        async with asyncio.timeout(0.01):
+            await wait()
+
+    items = astream(each(source(), double))
+    assert await anext(items) == 2
+    with pytest.raises(TimeoutError):
+        await anext(items)
+    assert log == [True]
+
+
+async def test_a_task_group_that_spans_several_awaits_of_a_stream():
+    log = []
+
+    async def failing():
+        await asyncio.sleep(0)
+        raise ValueError('boom')
+
+    async def source():
+        async with asyncio.TaskGroup() as group:
+            yield 1
+            group.create_task(failing())
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                log.append('cancelled')
+                raise
+
+    items = astream(each(source(), double))
+    assert await anext(items) == 2
+    with pytest.raises(ExceptionGroup):
+        await anext(items)
+    assert log == ['cancelled']
+
+
+async def test_awaits_of_a_stream_share_its_context():
+    async def enter():
+        token = variable.set('inside')
+        await asyncio.sleep(0)
+        return token
+
+    async def leave(token):
+        await asyncio.sleep(0)
+        variable.reset(token)
+        return variable.get()
+
+    def flow():
+        token = yield from call(enter)
+        yield Emit(variable.get())
+        yield Emit((yield from call(leave, token)))
+
+    seen = [(item, variable.get()) async for item in astream(flow())]
+    assert seen == [('inside', 'outside'), ('outside', 'outside')]

@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lagent.actions import ActionExecutor, BaseAction
-from lagent.agents import Coder
+from lagent.agents import Agent, Coder
 from lagent.context import run_context
+from lagent.effects import Effect, perform
 from lagent.errors import LimitExceeded, RepeatedCall
+from lagent.flow import run
 from lagent.limits import RunLimits, RunUsage
 from lagent.llms import ScriptedModel
 from lagent.schema import ActionStatusCode, AgentMessage
@@ -41,8 +43,8 @@ def test_policies_are_checked(field, value):
         RunLimits(**{field: value})
 
 
-@pytest.mark.parametrize('value', [0, -1, -0.5])
-def test_limits_are_positive(value):
+@pytest.mark.parametrize('value', [0, -1, -0.5, float('nan'), float('inf')])
+def test_limits_are_positive_and_finite(value):
     with pytest.raises(ValueError, match='seconds must be positive'):
         RunLimits(seconds=value)
 
@@ -78,9 +80,6 @@ def test_a_coder_that_repeats_itself_is_told():
         name = 'interpreter'
 
         def __call__(self, message, session_id=None):
-            from lagent.effects import Effect, perform
-            from lagent.flow import run
-
             code = message.formatted['action']
             text = run(perform(Effect('kernel', 'python', code), lambda: '1\n'))
             return AgentMessage(sender='interpreter', content=text)
@@ -99,7 +98,7 @@ def test_calls_at_the_same_time_are_counted_exactly():
         start.wait(10)
         for n in range(100):
             try:
-                usage.count_tool_call(limits, (thread, n))
+                usage.count_tool_call(limits, thread, str(n))
             except LimitExceeded as error:
                 refused.append(error)
 
@@ -112,3 +111,81 @@ def test_errors_and_usage_can_be_copied():
     error = RepeatedCall('repeated_calls', 5, 5)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert copy.deepcopy(RunUsage(tool_calls=2)) == RunUsage(tool_calls=2)
+
+
+def test_repetition_is_counted_for_each_session_and_each_tool():
+    executor = ActionExecutor(Echo())
+    with run_context(limits=RunLimits(repeated_calls=1)) as context:
+        for session in range(10):
+            executor(
+                AgentMessage(content={'name': 'Echo', 'parameters': {'text': 'x'}}),
+                session_id=session,
+            )
+        for name in 'abc':
+            run(perform(Effect('kernel', name, 'x = 1'), lambda: None))
+        with pytest.raises(LimitExceeded, match='repeated_calls'):
+            run(perform(Effect('kernel', 'a', 'x = 1'), lambda: None))
+    assert (Echo.calls, context.usage.tool_calls) == (10, 13)
+
+
+class Asks(BaseAction):
+    """asks an agent"""
+
+    def __init__(self, agent):
+        super().__init__()
+        self.agent = agent
+
+    def run(self, text: str):
+        return str(self.agent(text).content)
+
+
+class Twice(Agent):
+    def __init__(self, llm, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = Agent(llm)
+
+    def forward(self, *message, session_id=0):
+        return self.inner(self.inner(*message))
+
+
+def test_limits_of_an_agent_below_a_bare_executor_count():
+    agent = Twice(ScriptedModel(['a', 'b', 'c']), limits=RunLimits(model_calls=1))
+    executor = ActionExecutor(Asks(agent))
+    message = AgentMessage(content={'name': 'Asks', 'parameters': {'text': 'x'}})
+    with pytest.raises(LimitExceeded, match='model_calls=1'):
+        executor(message)
+
+
+def test_limits_given_inside_count_for_their_own_part_and_are_charged_outside():
+    agent = Twice(ScriptedModel(list('abcd')), limits=RunLimits(model_calls=2, tool_calls=1))
+    with run_context() as context:
+        assert [agent('q').content for _ in range(2)] == ['b', 'd']
+        assert context.usage.model_calls == 4
+        with run_context('s', RunLimits(tool_calls=1)) as inner:
+            run(perform(Effect('tool', 't', 1), lambda: None))
+            with pytest.raises(LimitExceeded):
+                run(perform(Effect('tool', 't', 2), lambda: None))
+        assert (inner.session_id, inner.run_id) == ('s', context.run_id)
+        assert (inner.cancel, context.usage.tool_calls) == (context.cancel, 1)
+
+
+def test_limits_given_inside_never_loosen_the_outer_ones():
+    agent = Twice(ScriptedModel(list('ab')), limits=RunLimits(model_calls=9))
+    with run_context(limits=RunLimits(model_calls=1)), pytest.raises(LimitExceeded):
+        agent('q')
+
+
+def test_an_inner_agent_that_gives_the_limits_answers_as_they_say():
+    inner = Twice(
+        ScriptedModel(list('ab')), limits=RunLimits(model_calls=1, on_limit='return'), name='inner'
+    )
+
+    class Outer(Agent):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *message, session_id=0):
+            return self.inner(*message)
+
+    assert Outer()('q').type == 'limit'

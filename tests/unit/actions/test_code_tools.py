@@ -18,6 +18,7 @@ from lagent.actions import (
     PythonInterpreter,
 )
 from lagent.actions.cells import BACKEND_VARIABLE, UNSAFE_VARIABLE, on_portal
+from lagent.actions.sandbox_sessions import Scoped
 from lagent.context import run_context
 from lagent.effects import subscribe
 from lagent.portal import get_portal
@@ -178,7 +179,7 @@ def test_user_data_is_copied_into_a_container(cls, script, tmp_path, monkeypatch
     tool = made(cls, script, work_dir=tmp_path / 'images')
     settle(tool({'command': 'x'}))
 
-    (session,) = tool._cells._boxes
+    (session,) = tool._cells.sessions()
 
     async def listed():
         return [info.path for info in await tool._cells.files(session) if info.kind == 'file']
@@ -206,6 +207,43 @@ def test_each_kernel_is_set_up_once(script, tmp_path):
     assert script.set_ups == 3
 
 
+async def test_calls_at_the_same_time_set_a_kernel_up_once(script, tmp_path):
+    tool = made(AsyncIPythonInterpreter, script, work_dir=tmp_path)
+    answers = await asyncio.gather(*(tool({'command': f'x{n}'}) for n in range(5)))
+    assert [answer.state for answer in answers] == [ActionStatusCode.SUCCESS] * 5
+    assert script.set_ups == 1
+    assert sorted(script.ran) == ['x0', 'x1', 'x2', 'x3', 'x4']
+
+
+async def test_sessions_that_look_alike_have_kernels_of_their_own(script, tmp_path):
+    tool = made(AsyncIPythonInterpreter, script, work_dir=tmp_path)
+    sessions = [1, '1', ('a', 'b'), "('a', 'b')"]
+    for session in sessions:
+        await tool.run('x', session_id=session)
+    assert tool._cells.sessions() == set(sessions)
+    with run_context('a'):  # what the model of this run calls 'b' is not the session ('a', 'b')
+        await tool.run('x', session_id='b')
+    assert tool._cells.sessions() == {*sessions, Scoped('a', 'b')}
+    assert len(tool._cells._manager.sessions()) == 5
+
+
+def test_a_call_has_its_own_timeout(script, tmp_path):
+    tool = made(IPythonInterpreter, script, work_dir=tmp_path)
+    asked = []
+    tool({'command': 'x'})
+    ((box, _),) = tool._cells._preparations.open_boxes()
+    execute = box.execute
+
+    async def noted(code, timeout=None):  # noqa: ASYNC109 - as in the sandbox
+        asked.append(timeout)
+        return await execute(code, timeout=timeout)
+
+    box.execute = noted
+    tool({'command': 'x', 'timeout': 3})
+    tool({'command': 'x'})
+    assert asked == [3, 20]
+
+
 def test_a_new_kernel_is_told_of_and_set_up(script, tmp_path):
     died = ExecutionResult(Outcome.KERNEL_DIED, state_preserved=False, notices=('it died',))
     script.answers = {'die': died}
@@ -231,23 +269,25 @@ async def test_a_model_cannot_reach_another_session(script, tmp_path):
             'parameters': {'command': 'x', 'session_id': of},
         }
         await executor(AgentMessage(content=call), session_id=session)
-        return set(tool._cells._boxes)
+        return tool._cells.sessions()
 
     await tool({'command': 'x', 'session_id': 'mine'})
-    assert await asked('mine', session='theirs') == {'mine', ('theirs', 'mine')}
-    assert await asked('theirs', session='theirs') == {'mine', ('theirs', 'mine'), 'theirs'}
+    assert await asked('mine', session='theirs') == {'mine', Scoped('theirs', 'mine')}
+    assert await asked('theirs', session='theirs') == {'mine', Scoped('theirs', 'mine'), 'theirs'}
 
 
 async def test_sessions_of_the_awaited_interpreter_can_be_closed(script, tmp_path):
-    async with made(AsyncIPythonInterpreter, script, work_dir=tmp_path, max_kernels=2) as tool:
+    async with made(AsyncIPythonInterpreter, script, work_dir=tmp_path, max_kernels=3) as tool:
         await tool.initialize('a')
         assert script.set_ups == 1
         await tool({'command': 'x', 'session_id': 'a'})
         await tool({'command': 'x', 'session_id': 1})
         await tool({'command': 'x', 'session_id': '1'})
-        assert tool._cells._manager.sessions() == ['1', 'a']
+        assert tool._cells._manager.sessions() == ['#1', '1', 'a']
         await tool.close_session('a')
         await tool.shutdown(1)
+        assert tool._cells._manager.sessions() == ['1']
+        await tool.shutdown('1')
         assert tool._cells._manager.sessions() == []
     answer = await tool({'command': 'x'})
     assert answer.state is ActionStatusCode.API_ERROR
@@ -298,7 +338,7 @@ def test_a_batch_is_answered_in_order(script):
     assert (first.args, first.type) == ({'command': 'a'}, 'IPythonInteractiveManager')
     assert second.errmsg.endswith('ValueError: no')
     assert manager('a', session_ids=7).format_result() == '1\n2\n42'
-    assert sorted(manager._cells._boxes) == [0, 1, 7]
+    assert manager._cells.sessions() == {0, 1, 7}
     manager.reset()
     manager.clear()
     assert manager._cells._manager.sessions() == []

@@ -4,6 +4,8 @@ import asyncio
 import copy
 import inspect
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,7 @@ import sandbox
 from lagent.actions import AsyncInterpreter, Interpreter, execution_results
 from lagent.context import run_context
 from lagent.effects import subscribe
-from lagent.errors import LimitExceeded
+from lagent.errors import LimitExceeded, RepeatedCall
 from lagent.hooks import Hook
 from lagent.limits import RunLimits
 from lagent.memory import Memory
@@ -190,7 +192,7 @@ def test_several_cells_run_in_order(make):
 def test_the_first_error_ends_the_message(make):
     interpreter, manager = make({'b': FAILED})
     answer = settle(interpreter(reply('a', 'b', 'c', 'd')))
-    assert [entry[1] for entry in manager.boxes['int-0'].log] == ['a', 'b']
+    assert [entry[1] for entry in manager.boxes['#0'].log] == ['a', 'b']
     assert answer.content.splitlines() == [
         '[cell 1 of 4: ok]',
         'a',
@@ -245,9 +247,39 @@ def test_sessions_have_sandboxes_of_their_own(make):
         'one': 'a',
         'two': 'b',
         'three': 'c',
-        'int-1': 'd',
+        '#1': 'd',
         '1': 'e',
     }
+
+
+class Twin:
+    """Looks like all others of its kind, and is equal to itself only."""
+
+    def __repr__(self):
+        return 'Twin()'
+
+
+def test_different_sessions_never_share_a_sandbox(make):
+    interpreter, manager = make()
+    first, second = Twin(), Twin()
+    sessions = [
+        *(0, '0', 'int-0', '#0', '#1-str', '#2-str', '##', ''),
+        *(1.5, '1.5', (1, 2), '(1, 2)', (1, '2'), frozenset({1}), first, second, b'0', -1, '#-1'),
+    ]
+    for session in sessions:
+        settle(interpreter(reply(f'{session!r}'), session_id=session))
+    assert len(manager.boxes) == len(sessions)
+    assert manager.boxes['int-0'].log == [('execute', "'int-0'", None)]
+    # What is equal is the same session, as it is for memories.
+    for session in [False, '#0', (1, 2), first]:
+        settle(interpreter(reply('again'), session_id=session))
+    assert len(manager.boxes) == len(sessions)
+    assert [log[1] for log in manager.boxes['#0'].log] == ['0', 'again']
+    # Interpreters that share a manager agree.
+    settle(type(interpreter)(manager=interpreter._manager)(reply('y'), session_id=second))
+    assert len(manager.boxes) == len(sessions)
+    settle(interpreter.close_session(second))
+    assert len(manager.boxes) == len(sessions) - 1
 
 
 def test_cells_are_effects_with_live_outputs(make):
@@ -267,7 +299,35 @@ def test_limits_end_the_run(make):
     interpreter, manager = make()
     with run_context(limits=RunLimits(tool_calls=1)), pytest.raises(LimitExceeded):
         settle(interpreter(reply('a', 'b')))
-    assert [entry[1] for entry in manager.boxes['int-0'].log] == ['a']
+    assert [entry[1] for entry in manager.boxes['#0'].log] == ['a']
+
+
+@pytest.mark.parametrize(
+    ('cells', 'ran', 'last'),
+    [
+        (['a', 'a'], ['a'], '[cell 2 of 2: not run]\n{refusal}'),
+        (
+            ['b', 'a', 'a', 'c'],
+            ['b', 'a'],
+            '[cell 3 of 4: not run]\n{refusal}\nThe cells after it were not run either.',
+        ),
+    ],
+)
+def test_a_repetition_that_is_told_keeps_the_results_before_it(make, cells, ran, last):
+    interpreter, manager = make()
+    limits = RunLimits(repeated_calls=1, on_repeat='tell')
+    with run_context(limits=limits):
+        answer = settle(interpreter(reply(*cells)))
+        assert [entry[1] for entry in manager.boxes['#0'].log] == ran
+        assert [result.stdout for result in answer.formatted] == ran
+        *reports, told = answer.content.split('\n\n')
+        assert reports == [
+            f'[cell {n} of {len(cells)}: ok]\n{code}' for n, code in enumerate(ran, 1)
+        ]
+        # Alone, it is the caller's to tell, as before.
+        with pytest.raises(RepeatedCall) as caught:
+            settle(interpreter(reply('c'))), settle(interpreter(reply('c')))
+    assert told == last.format(refusal=caught.value)
 
 
 def test_the_deadline_of_the_run_bounds_a_cell(make):
@@ -279,7 +339,7 @@ def test_the_deadline_of_the_run_bounds_a_cell(make):
     interpreter.timeout = 5
     with run_context(limits=RunLimits(seconds=30)):
         settle(interpreter(reply('a')))
-    default, short, own = (entry[2] for entry in manager.boxes['int-0'].log)
+    default, short, own = (entry[2] for entry in manager.boxes['#0'].log)
     assert default == 60
     assert 0 < short <= 30
     assert own == 5
@@ -295,13 +355,13 @@ def test_files_are_put_into_each_new_sandbox(make):
     interpreter, manager = make({'die': ExecutionResult(Outcome.SANDBOX_LOST)}, files=['a', 'b'])
     for code in ('x', 'y', 'die', 'z'):
         settle(interpreter(reply(code)))
-    assert [entry[1] for entry in manager.boxes['int-0'].log] == [
+    assert [entry[1] for entry in manager.boxes['#0'].log] == [
         *('a', 'b', 'x', 'y', 'die'),
         *('a', 'b', 'z'),
     ]
-    manager.boxes['int-0'].container_id = 'c2'
+    manager.boxes['#0'].container_id = 'c2'
     settle(interpreter(reply('w')))
-    assert [entry[1] for entry in manager.boxes['int-0'].log][-3:] == ['a', 'b', 'w']
+    assert [entry[1] for entry in manager.boxes['#0'].log][-3:] == ['a', 'b', 'w']
 
 
 def test_files_that_cannot_be_put_are_tried_again(make):
@@ -309,7 +369,55 @@ def test_files_that_cannot_be_put_are_tried_again(make):
     for _ in range(2):
         with pytest.raises(FileNotFoundError):
             settle(interpreter(reply('x')))
-    assert manager.boxes['int-0'].log == [('upload', 'missing')] * 2
+    assert manager.boxes['#0'].log == [('upload', 'missing')] * 2
+
+
+def test_calls_at_the_same_time_wait_for_the_files():
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Box):
+        def upload(self, source, name=None):
+            begun.set()
+            assert go_on.wait(10)
+            return super().upload(source, name)
+
+    manager = Manager()
+    manager.boxes['#0'] = box = Slow({})
+    interpreter = Interpreter(manager=manager, files='table.csv')
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(interpreter, reply('a'))
+        assert begun.wait(10)
+        second = pool.submit(interpreter, reply('b'))
+        assert not wait([second], timeout=0.2).done
+        go_on.set()
+        assert {first.result(10).content, second.result(10).content} == {'a', 'b'}
+    assert box.log[0] == ('upload', 'table.csv')
+    assert len(box.log) == 3
+
+
+async def test_a_cancelled_preparation_is_taken_over():
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(Awaitable):
+        async def upload(self, source, name=None):
+            begun.set()
+            await go_on.wait()
+            return self._inner.upload(source, name)
+
+    inner, manager = Box({}), Awaitable(Manager())
+    manager._inner.boxes['#0'] = inner
+    manager._boxes[id(inner)] = Slow(inner)
+    interpreter = AsyncInterpreter(manager=manager, files='table.csv')
+    calls = [asyncio.create_task(interpreter(reply(code))) for code in 'abc']
+    await begun.wait()
+    await asyncio.sleep(0.05)
+    assert inner.log == []
+    calls[0].cancel()
+    calls[1].cancel()
+    await asyncio.wait(calls[:2])
+    go_on.set()
+    assert (await calls[2]).content == 'c'
+    assert [entry[1] for entry in inner.log] == ['table.csv', 'c']
 
 
 def test_file_helpers(make, tmp_path):

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from lagent.actions import AsyncInterpreter, Interpreter
 from lagent.agents import AsyncCoder, Coder
-from lagent.context import current_context
+from lagent.agents.tool_loop import ToolAgent
+from lagent.context import current_context, run_context
 from lagent.errors import LimitExceeded, ParseFailed
 from lagent.limits import RunLimits
 from lagent.llms import AsyncScriptedModel, Completion, ScriptedModel
@@ -82,6 +84,37 @@ def test_turns_that_are_used_up_raise():
         coder('q')
 
 
+def test_code_that_is_not_run_says_so_in_the_history():
+    coder = Coder(ScriptedModel([CODE, CODE, 'fine']), Notes('1'), max_turn=1)
+    with pytest.raises(LimitExceeded):
+        coder('q')
+    last = coder.agent.memory.get_memory()[-1]
+    assert (last.sender, last.content) == ('interpreter', '[not run: all turns are used up]')
+    coder('again')
+    assert [m['role'] for m in coder.agent.llm.calls[-1].messages[-3:]] == [
+        'user',
+        'assistant',
+        'user',
+    ]
+    cut = Completion('```python\nprint(1', finish_reason='length')
+    coder = Coder(ScriptedModel([cut]), Notes(), limits=RunLimits(parse_failures=1))
+    with pytest.raises(ParseFailed):
+        coder('q')
+    assert coder.agent.memory.get_memory()[-1].content.startswith('[not run: the reply could not')
+
+
+def test_a_turn_that_is_used_up_is_no_answer_of_the_interpreter():
+    def is_result(message):
+        return message.sender == 'interpreter' and message.content == '42'
+
+    llm, rule = ScriptedModel([CODE, CODE]), {'finish_condition': is_result}
+    with pytest.raises(LimitExceeded):
+        Coder(llm, Notes('1'), max_turn=1, **rule)('q')
+    llm = ScriptedModel([CODE, CODE])
+    answer = Coder(llm, Notes('1'), max_turn=1, on_max_turn='return', **rule)('q')
+    assert (answer.type, answer.extra_info['limit']) == ('limit', 'max_turn')
+
+
 def test_turns_that_are_used_up_do_not_look_like_an_answer():
     limits = RunLimits(on_limit='return')
     coder = Coder(ScriptedModel([CODE] * 2), Notes('1'), max_turn=1, limits=limits)
@@ -125,3 +158,31 @@ def test_the_finish_condition_may_take_the_answer_from_the_execution():
     answer = coder('q')
     assert (answer.sender, answer.content) == ('interpreter', '42\n')
     assert coder.agent.memory.get_memory()[-1].content == '42\n'
+
+
+def test_failures_are_in_a_row_only_within_one_question():
+    cut = Completion('```python\nprint(1', finish_reason='length')
+    llm = ScriptedModel([cut, 'Done.'] * 3)
+    coder = Coder(llm, Notes(*['cut'] * 3), limits=RunLimits(parse_failures=2))
+    with run_context(limits=RunLimits(parse_failures=2)) as context:
+        assert [coder(str(n)).content for n in range(3)] == ['Done.'] * 3
+    assert context.usage.parse_failures == 3
+
+
+def test_an_interpreter_of_the_other_kind_is_refused():
+    with pytest.raises(
+        TypeError, match='Coder cannot use AsyncInterpreter: give it an Inter.*Async'
+    ):
+        Coder(ScriptedModel([]), AsyncInterpreter())
+    with pytest.raises(
+        TypeError, match='AsyncCoder cannot use Interpreter: give it an AsyncInterp'
+    ):
+        AsyncCoder(AsyncScriptedModel([]), Interpreter())
+    with pytest.raises(TypeError, match='AsyncInterpreter'):
+        AsyncCoder(AsyncScriptedModel([]), {'type': 'lagent.actions.Interpreter'})
+
+
+def test_a_coder_is_a_loop_like_the_others():
+    with pytest.raises(ValueError, match='max_turn'):
+        Coder(ScriptedModel([]), Notes(), max_turn=0)
+    assert issubclass(Coder, ToolAgent)

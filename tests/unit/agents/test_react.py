@@ -126,10 +126,16 @@ def test_when_turns_run_out_the_tools_message_is_marked(make):
 
 
 def test_or_the_limit_is_raised(make):
-    agent, _ = make(CALL, max_turn=1, on_limit='raise')
+    agent, _ = make(CALL, max_turn=1, on_max_turn='raise')
     with pytest.raises(LimitExceeded) as caught:
         ask(agent, 'q')
     assert caught.value.limit == 'max_turn'
+
+
+def test_the_policy_at_a_limit_of_the_run_is_another_one(make):
+    agent, _ = make(CALL, max_turn=1, limits=RunLimits(on_limit='return'), on_max_turn='raise')
+    answer = ask(agent, 'q')
+    assert (answer.type, answer.extra_info['limit']) == ('limit', 'max_turn')
 
 
 def test_a_loop_needs_a_turn(make):

@@ -1,13 +1,18 @@
 """The web application of an agent, spoken to without a network."""
 
+import asyncio
+import json
 import sys
+import weakref
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import pytest
 
 from lagent.distributed.config import read_config
-from lagent.distributed.http_serve.app import create_app
+from lagent.distributed.http_serve import app
+from lagent.distributed.http_serve.client import AsyncHTTPAgentClient
 from lagent.errors import ConfigError
 from lagent.utils import load_class_from_string
 
@@ -22,7 +27,11 @@ def served(name):
 
 
 def http(agent):
-    return httpx.AsyncClient(transport=httpx.ASGITransport(create_app(agent)), base_url='http://it')
+    return http_of(app.create_app(agent))
+
+
+def http_of(application):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url='http://it')
 
 
 @BOTH
@@ -75,7 +84,106 @@ async def test_the_memory_of_an_unknown_session_is_empty():
     async with http(served('Served')()) as client:
         with pytest.warns(UserWarning, match='No session id'):
             assert (await client.get('/memory/7')).json() == {'memory': []}
-        assert (await client.get('/memory/x')).status_code == 422
+
+
+async def test_numbers_and_texts_are_different_sessions_everywhere():
+    sessions = [4, '4', 'alice', 'a/b', '"4"', '[1]', 'ü ?#%2F']
+    served_app = app.create_app(served('Served')())
+    async with http_of(served_app) as client:
+        for number, session in enumerate(sessions):
+            body = {'message': [f'm{number}'], 'session_id': session}
+            assert (await client.post('/chat_completion', json=body)).status_code == 200
+
+    class Client(AsyncHTTPAgentClient):
+        def _http(self, timeout):
+            return http_of(served_app)
+
+    for number, session in enumerate(sessions):
+        memory = (await Client()._state_dict(session))['memory']
+        assert memory[0]['content'] == f'm{number}'
+    async with http_of(served_app) as client:
+        for path, number in [('4', 0), ('"4"', 1), ('alice', 2), ('a/b', 3)]:
+            memory = (await client.get(f'/memory/{path}')).json()['memory']
+            assert memory[0]['content'] == f'm{number}'
+
+
+async def test_only_allowed_pages_drive_the_agent():
+    agent = served('Served')()
+    async with http_of(app.create_app(agent, ['https://chat.example'])) as client:
+        body = b'{"message": ["q"]}'
+        # What a page may send to any address, without asking first.
+        sent = {'origin': 'https://evil.example', 'content-type': 'text/plain'}
+        refused = await client.post('/chat_completion', content=body, headers=sent)
+        assert refused.status_code == 403
+        assert 'access-control-allow-origin' not in refused.headers
+        assert agent.memory.memory_map == {}
+        own = {'origin': 'https://chat.example'}
+        answer = await client.post('/chat_completion', content=body, headers=own)
+        assert answer.status_code == 200
+        assert answer.headers['access-control-allow-origin'] == 'https://chat.example'
+        assert (await client.post('/chat_completion', content=body)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ('given', 'host', 'status'),
+    [
+        ([], 'rebound.example:8090', 200),
+        (['--allow-origin', 'none'], 'rebound.example:8090', 400),
+        (['--allow-origin', 'none'], '127.0.0.1:8090', 200),
+        (['--allow-origin', 'none'], 'localhost', 200),
+        (['--allow-origin', 'none', '--host', '0.0.0.0'], 'my.example', 200),
+    ],
+)
+def test_a_closed_server_answers_to_its_own_names(given, host, status, monkeypatch):
+    served_with = []
+    monkeypatch.setattr('uvicorn.run', lambda served_app, **_: served_with.append(served_app))
+    config = json.dumps({'type': 'served_agents.Served', 'python_path': HERE})
+    monkeypatch.setattr('sys.argv', ['app', '--config', config, *given])
+    app.main()
+
+    async def asked():
+        async with http_of(served_with[0]) as client:
+            return (await client.get('/health_check', headers={'host': host})).status_code
+
+    assert asyncio.run(asked()) == status
+
+
+class Piece:
+    alive: ClassVar = weakref.WeakSet()
+
+    def __init__(self):
+        self.alive.add(self)
+
+
+class Streaming:
+    most = 0
+
+    def pieces(self):
+        for _ in range(50):
+            yield Piece()
+            self.most = max(self.most, len(Piece.alive))
+        yield 'the end'
+
+    def __call__(self, *message, session_id=0):
+        yield from self.pieces()
+
+
+class AsyncStreaming(Streaming):
+    async def __call__(self, *message, session_id=0):
+        async def pieces():
+            for piece in self.pieces():
+                yield piece
+
+        return pieces()
+
+
+@pytest.mark.parametrize('kind', [Streaming, AsyncStreaming])
+async def test_of_a_stream_only_the_last_item_is_kept(kind):
+    agent = kind()
+    async with http(agent) as client:
+        answer = await client.post('/chat_completion', json={'message': ['q']})
+    assert answer.json()['content'] == 'the end'
+    assert agent.most <= 3
 
 
 def test_a_configuration_is_read_and_left_alone():

@@ -22,8 +22,8 @@ from lagent.llms import (
     RateLimited,
     RetryPolicy,
     StreamCut,
+    transport,
 )
-from lagent.llms import openai_server as server_module
 
 from .conftest import EVENTS, FakeServer, Reply, document, ends, events, failure, message
 
@@ -139,7 +139,7 @@ def test_a_filtered_reply_is_not_repeated(serve: Serve) -> None:
     [
         Reply(pieces=[b'{"choices": [']),
         Reply(pieces=[b'<html>busy</html>'], content_type='text/html'),
-        Reply(pieces=[b'']),
+        Reply(pieces=[]),
         document([1, 2]),
         document('text'),
     ],
@@ -158,7 +158,7 @@ def test_the_content_type_may_be_wrong(serve: Serve) -> None:
 
 
 def test_a_reply_cannot_grow_without_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, '_MAX_REPLY', 100_000)
+    monkeypatch.setattr(transport, '_MAX_REPLY', 100_000)
     with pytest.raises(BadReply, match='larger than 100000 bytes'):
         chat(GPTAPI, serve(message('x' * 200_000)).url, retry=1)
     endless = Reply(pieces=[b'data: '] + [b'x' * 50_000] * 4, content_type=EVENTS)

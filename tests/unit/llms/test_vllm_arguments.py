@@ -13,6 +13,10 @@ from lagent.llms import Completion, ContextOverflow, VllmModel
 ASK = [{'role': 'user', 'content': 'q'}]
 
 
+class Structure(SimpleNamespace):
+    pass
+
+
 class Engine:
     def __init__(self, **arguments: Any) -> None:
         self.arguments = arguments
@@ -33,6 +37,7 @@ class Engine:
 def fake_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = types.ModuleType('vllm')
     vllm.LLM, vllm.SamplingParams = Engine, dict  # type: ignore[attr-defined]
+    vllm.sampling_params = SimpleNamespace(StructuredOutputsParams=Structure)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, 'vllm', vllm)
 
 
@@ -64,6 +69,14 @@ def test_parameters_get_vllms_names() -> None:
             },
         )
     ]
+
+
+def test_structured_output_may_be_a_dict() -> None:
+    llm = VllmModel('m')
+    llm.chat(ASK, structured_outputs={'regex': '[0-9]+'})
+    llm.chat(ASK, structured_outputs=(own := Structure(json={})))
+    given = [params['structured_outputs'] for _, params in llm.model.asked]
+    assert given == [Structure(regex='[0-9]+'), own]
 
 
 def test_the_calls_stop_words_are_cut_off() -> None:

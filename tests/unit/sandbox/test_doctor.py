@@ -71,3 +71,10 @@ def test_without_an_engine_the_rest_is_looked_at(monkeypatch: pytest.MonkeyPatch
     assert 'kernel image' not in findings
     assert {'system', 'user namespaces', 'free memory', 'free disk'} <= findings.keys()
     assert not doctor.usable(list(findings.values()))
+
+
+def test_limits_that_bubblewrap_cannot_enforce_are_named():
+    assert doctor.judge_gaps({}).status == 'ok'
+    finding = doctor.judge_gaps({'pids': 'too old', 'memory': 'no group'})
+    assert (finding.status, finding.detail) == ('warning', 'memory: no group; pids: too old')
+    assert 'systemd-run' in finding.hint

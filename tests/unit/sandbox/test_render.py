@@ -121,3 +121,16 @@ def test_image_sizes():
     assert image_size(b'\xff\xd8\xff') is None
     assert image_size(b'\x89PNG\r\n\x1a\n') is None
     assert image_size(b'GIF89a') is None
+
+
+def test_the_file_with_the_full_output_is_named():
+    kept = FileInfo('.outputs/cell-3-stdout.txt', 3_000_000, 0.0)
+    made = FileInfo('a.csv', 5, 0.0)
+    result = ExecutionResult(
+        Outcome.OK, (Output('stdout', 'x\n'),), artifacts=(made,), full_output=(kept,)
+    )
+    assert result.text == (
+        'x\n[full output: .outputs/cell-3-stdout.txt (3.0 MB)]\n'
+        '[files created or changed: a.csv (5 bytes)]'
+    )
+    assert ExecutionResult.from_dict(result.to_dict()) == result

@@ -84,3 +84,31 @@ def test_bytes_that_are_no_utf8_are_replaced():
     content = json.dumps({'text': '?'}).encode().replace(b'?', b'\xff')
     message = Signer(KEY).parse(signed(b'{"msg_type": "a"}', b'{}', b'{}', content))
     assert message.content() == {'text': '\ufffd'}
+
+
+BIG = b'x' * (5 << 20)
+
+
+@pytest.mark.parametrize(
+    'content',
+    [
+        b'{"text": "' + BIG + '\U0001f600'.encode() + b'"}',
+        b'{"text": "' + BIG + b'\\ud83d"}',
+        b'{"list": [' + b'[],' * 400_000 + b'[]]}',
+        b'{' + b'"a":{},' * 300_000 + b'"b": 1}',
+    ],
+    ids=['wide', 'wide escapes', 'lists', 'objects'],
+)
+def test_what_would_fill_the_memory_is_refused(content):
+    message = Signer(KEY).parse(signed(b'{"msg_type": "stream"}', b'{}', b'{}', content))
+    with pytest.raises(WireError):
+        message.content()
+
+
+@pytest.mark.parametrize(
+    'text', ['[1, {2}], ' * 400_000, 'a\n' * 1_000_000, 'é' * 1_000_000], ids=['marks', 'n', 'é']
+)
+def test_what_is_only_long_is_taken(text):
+    content = json.dumps({'text': text}, ensure_ascii=False).encode()
+    message = Signer(KEY).parse(signed(b'{"msg_type": "stream"}', b'{}', b'{}', content))
+    assert message.content() == {'text': text}

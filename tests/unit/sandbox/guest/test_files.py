@@ -205,3 +205,46 @@ def test_a_listing_tells_size_time_kind_and_inode(tmp_path, ask):
     status = file.stat()
     entry = ask('list', path='', max=5)['entries'][1]
     assert entry == ['d/f', 5, status.st_mtime_ns, 'file', status.st_ino]
+
+
+def test_a_listing_tells_digests_of_small_files(guest_files, tmp_path, ask):
+    (tmp_path / 'a').write_bytes(b'same')
+    (tmp_path / 'b').write_bytes(b'same')
+    (tmp_path / 'c').write_bytes(b'else')
+    (tmp_path / 'd').write_bytes(bytes(guest_files.DIGEST_FILE + 1))
+    (tmp_path / 'e').symlink_to('a')
+    os.mkfifo(tmp_path / 'f')
+    a, b, c, *others = [entry[5] for entry in ask('list', path='', max=9, digests=True)['entries']]
+    assert a == b != c
+    assert len(a) == 32
+    assert others == ['', '', '']
+    assert len(ask('list', path='', max=9)['entries'][0]) == 5
+
+
+def test_digests_cost_a_bounded_amount_of_reading(guest_files, tmp_path, ask):
+    number = guest_files.DIGEST_ALL // guest_files.DIGEST_FILE
+    for n in range(number + 2):
+        (tmp_path / f'{n:03}').write_bytes(bytes(guest_files.DIGEST_FILE))
+    entries = ask('list', path='', max=99, digests=True)['entries']
+    assert [bool(entry[5]) for entry in entries] == [True] * number + [False] * 2
+
+
+def test_a_quick_listing_gives_up_where_there_is_much(guest_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(guest_files, 'QUICK_TIME', 60.0)
+    for n in range(guest_files.QUICK_ENTRIES):
+        (tmp_path / str(n)).touch()
+    request = {'op': 'list', 'path': '', 'max': 10_000}
+    answer = guest_files.list_quickly(request, str(tmp_path))
+    assert (len(answer['entries']), answer['more']) == (guest_files.QUICK_ENTRIES, False)
+    (tmp_path / 'one more').touch()
+    for wanted in (request, {**request, 'max': 10}):
+        with pytest.raises(guest_files.RequestError) as caught:
+            guest_files.list_quickly(wanted, str(tmp_path))
+        assert caught.value.code == 'not_quick'
+    (tmp_path / 'one more').unlink()
+    with pytest.raises(guest_files.RequestError) as caught:
+        guest_files.list_quickly({**request, 'path': 'missing'}, str(tmp_path))
+    assert caught.value.code == 'not_found'
+    monkeypatch.setattr(guest_files, 'QUICK_TIME', -1.0)
+    with pytest.raises(guest_files.RequestError):
+        guest_files.list_quickly(request, str(tmp_path))

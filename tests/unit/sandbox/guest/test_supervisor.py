@@ -222,3 +222,18 @@ def test_the_kernel_inherits_no_descriptors_and_leads_its_session(start_guest, p
 
 def children_of(pid: int) -> list[str]:
     return Path(f'/proc/{pid}/task/{pid}/children').read_text().split()
+
+
+def test_the_owner_is_told_a_small_workspace_at_once(start_guest):
+    guest = start_guest()
+    (guest.workspace / 'f').write_text('x')
+    with guest.owned() as owner:
+        before = children_of(guest.process.pid)
+        answer = owner.ask('list', id=7, path='', max=10)
+        assert (answer['id'], answer['ok'], answer['more']) == (7, True, False)
+        assert [entry[:2] for entry in answer['entries']] == [['f', 1]]
+        for n in range(1_000):
+            (guest.workspace / str(n)).touch()
+        assert owner.ask('list', id=8, path='', max=10_000)['error'] == 'not_quick'
+        assert owner.ask('list', id=9, path='..', max=10)['error'] == 'bad_path'
+        assert children_of(guest.process.pid) == before

@@ -1,0 +1,213 @@
+"""Limits that sessions share."""
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from lagent.llms import GPTAPI, AsyncGPTAPI, RateLimited, RateLimits, RetryPolicy, Usage
+from lagent.llms.rate_limits import estimate_tokens
+
+from .conftest import FakeServer, failure, message
+
+Serve = Callable[..., FakeServer]
+ASK = [{'role': 'user', 'content': 'q'}]
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def limits(*args: int | None, max_wait: float = 300.0) -> tuple[RateLimits, Clock]:
+    clock = Clock()
+    return RateLimits(*args, max_wait=max_wait, clock=clock, sleep=clock.sleep), clock
+
+
+async def begin(shared: RateLimits, tokens: int = 0, usage: Usage | None = None) -> None:
+    async with shared.slot(tokens) as ticket:
+        ticket.settle(usage)
+
+
+async def test_no_minute_has_more_requests_than_allowed() -> None:
+    shared, clock = limits(3)
+    begun = []
+    for _ in range(8):
+        await begin(shared)
+        begun.append(clock.now - 1000)
+        clock.now += 10
+    assert begun == [0, 10, 20, 60, 70, 80, 120, 130]
+
+
+async def test_no_minute_has_more_tokens_than_allowed() -> None:
+    shared, clock = limits(None, 100)
+    begun = []
+    for tokens in (60, 40, 30, 50):
+        await begin(shared, tokens)
+        begun.append(clock.now - 1000)
+        clock.now += 10
+    assert begun == [0, 10, 60, 70]
+
+
+async def test_what_a_request_really_cost_is_counted() -> None:
+    shared, clock = limits(None, 100)
+    for _ in range(4):
+        await begin(shared, 70, Usage(5, 5))
+    assert clock.slept == []
+    await begin(shared, 60, Usage(80, 20))
+    await begin(shared, 1)
+    assert clock.slept == [60]
+
+
+async def test_a_request_larger_than_a_minute_goes_alone() -> None:
+    shared, clock = limits(None, 100)
+    await begin(shared, 1)
+    await begin(shared, 500)
+    assert clock.slept == [60]
+    await begin(shared, 1)
+    assert clock.slept == [60, 60]
+
+
+async def test_only_so_many_run_at_the_same_time_and_in_order() -> None:
+    shared = RateLimits(concurrency=2)
+    running: set[int] = set()
+    order = []
+    most = 0
+
+    async def work(number: int) -> None:
+        nonlocal most
+        async with shared.slot():
+            order.append(number)
+            running.add(number)
+            most = max(most, len(running))
+            await asyncio.sleep(0)
+            running.discard(number)
+
+    await asyncio.gather(*(work(number) for number in range(20)))
+    assert most == 2
+    assert order == list(range(20))
+
+
+async def test_a_small_request_does_not_overtake_a_large_one() -> None:
+    shared, _ = limits(None, 100)
+    order = []
+
+    async def work(name: str, tokens: int) -> None:
+        async with shared.slot(tokens):
+            order.append(name)
+
+    await begin(shared, 90)
+    await asyncio.gather(work('large', 80), work('small', 5))
+    assert order == ['large', 'small']
+
+
+async def test_who_gives_up_holds_nobody_up() -> None:
+    shared = RateLimits(concurrency=1)
+    async with shared.slot():
+        first = asyncio.create_task(begin(shared))
+        second = asyncio.create_task(begin(shared))
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+    await asyncio.wait_for(second, 10)
+
+
+async def test_the_wait_is_bounded_and_a_hopeless_one_is_not_begun() -> None:
+    shared, clock = limits(1, max_wait=30)
+    await begin(shared)
+    with pytest.raises(RateLimited, match=r'RateLimits\(1, None, None\)'):
+        await begin(shared)
+    assert clock.slept == []
+    busy = RateLimits(concurrency=1, max_wait=0.01)
+    async with busy.slot():
+        with pytest.raises(RateLimited, match='1 running, 0 others waiting'):
+            await begin(busy)
+    await begin(busy)
+
+
+def test_sessions_of_several_threads_share_them() -> None:
+    shared = RateLimits(concurrency=1)
+    inside: list[int] = []
+    most = []
+
+    async def work() -> None:
+        for _ in range(20):
+            async with shared.slot():
+                inside.append(1)
+                most.append(len(inside))
+                await asyncio.sleep(0)
+                inside.pop()
+
+    threads = [threading.Thread(target=asyncio.run, args=(work(),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert most == [1] * 80
+
+
+def test_a_copy_is_the_same_limits() -> None:
+    shared = RateLimits(1, 2, 3)
+    assert copy.deepcopy({'rate_limits': shared})['rate_limits'] is shared
+
+
+@pytest.mark.parametrize('name', ['requests_per_minute', 'tokens_per_minute', 'concurrency'])
+def test_a_limit_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        RateLimits(**{name: 0})
+
+
+def test_an_estimate_counts_texts_and_not_encoded_images() -> None:
+    image = {'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,' + 'A' * 10**6}}
+    text = {'type': 'text', 'text': 'x' * 296}
+    assert estimate_tokens('x' * 300, 50) == 150
+    assert estimate_tokens([{'role': 'user', 'content': [text, image]}], None) == 1101
+
+
+async def test_models_that_share_limits(serve: Serve) -> None:
+    shared = RateLimits(concurrency=1)
+    server = serve(message('x'))
+    awaited = AsyncGPTAPI('m', key='k', api_base=server.url, rate_limits=shared)
+    blocking = GPTAPI('m', key='k', api_base=server.url, rate_limits=shared)
+    async with shared.slot():
+        tasks = [
+            asyncio.create_task(awaited.chat(ASK)),
+            asyncio.create_task(asyncio.to_thread(blocking.chat, ASK)),
+        ]
+        await asyncio.sleep(0.1)
+        assert server.requests == []
+    assert await asyncio.gather(*tasks) == ['x', 'x']
+
+
+def test_every_attempt_takes_a_place_and_none_while_it_waits(serve: Serve) -> None:
+    shared, clock = limits(2)
+    server = serve(failure(500), message('x'))
+    policy = RetryPolicy(attempts=2, base=0.001)
+    llm = GPTAPI('m', key='k', api_base=server.url, retry=policy, rate_limits=shared)
+    assert llm.chat(ASK) == 'x'
+    assert llm.chat(ASK) == 'x'
+    assert clock.slept == [60]
+
+
+def test_the_policys_time_bounds_the_wait(serve: Serve) -> None:
+    shared = RateLimits(1)
+    policy = RetryPolicy(total=1)
+    server = serve(message('x'))
+    llm = GPTAPI('m', key='k', api_base=server.url, retry=policy, rate_limits=shared)
+    llm.chat(ASK)
+    with pytest.raises(TimeoutError):
+        llm.chat(ASK)

@@ -1,0 +1,112 @@
+"""The whole of a long text: kept outside of memory, up to a limit, and then in the session."""
+
+from collections.abc import AsyncIterator
+
+from sandbox.kernel.collector import Collector
+from sandbox.kernel.spill import Spill
+from sandbox.kernel.supervisor import Refusal
+from sandbox.outputs import Outputs
+from sandbox.policy import SandboxPolicy
+
+POLICY = SandboxPolicy(output_chars=1_000, spill_bytes=10_000)
+
+
+def content(spill: Spill) -> dict[str, bytes]:
+    found = {}
+    for name, size, chunks in spill.wanted():
+        found[name] = b''.join(chunks)
+        assert len(found[name]) == size
+    return found
+
+
+class Workspace:
+    """Files in memory, of a bounded size."""
+
+    def __init__(self, room: int = 1 << 30) -> None:
+        self.data: dict[str, bytes] = {}
+        self._room = room
+
+    async def write(self, path: str, size: int, chunks: AsyncIterator[bytes]) -> None:
+        data = b''.join([chunk async for chunk in chunks])
+        assert len(data) == size
+        if len(data) > self._room:
+            raise Refusal('no_space', 'no space left')
+        self.data[path] = data
+
+    async def delete(self, path: str) -> None:
+        del self.data[path]
+
+
+def test_only_what_is_wanted_comes_out():
+    with Spill(1_000) as spill:
+        spill.add('stdout', 'wanted ')
+        spill.add('stderr', 'not wanted')
+        spill.add('stdout', 'é')
+        spill.want('stdout')
+        spill.want('stdout')
+        assert content(spill) == {'stdout': 'wanted é'.encode()}
+        assert spill.complete
+
+
+def test_the_limit_is_that_of_all_streams_and_spares_whole_characters():
+    with Spill(8) as spill:
+        spill.add('stdout', 'abcd')
+        spill.add('stderr', 'ééé')
+        spill.add('stdout', 'more')
+        for name in ('stdout', 'stderr'):
+            spill.want(name)
+        assert content(spill) == {'stdout': b'abcd', 'stderr': 'éé'.encode()}
+        assert not spill.complete
+        spill.clear()
+        assert spill.complete
+        assert content(spill) == {}
+
+
+def test_a_large_text_leaves_memory():
+    with Spill(4 << 20) as spill:
+        for _ in range(40):
+            spill.add('stdout', 'x' * 100_000)
+        spill.want('stdout')
+        (file,) = spill._files.values()
+        assert file._rolled  # on disk, and without a name there
+        assert len(content(spill)['stdout']) == 4_000_000
+
+
+def test_a_collector_keeps_what_it_cuts_and_forgets_what_is_cleared():
+    with Spill(1 << 20) as spill:
+        collector = Collector(POLICY, spill=spill)
+        for _ in range(30):
+            collector.feed('stream', {'name': 'stdout', 'text': '0123456789' * 10})
+        collector.feed('execute_result', {'data': {'text/plain': 'v' * 2_000}})
+        collector.outputs()
+        assert content(spill) == {'stdout': b'0123456789' * 300, 'values': b'v' * 2_000 + b'\n'}
+        collector.feed('clear_output', {'wait': False})
+        collector.feed('stream', {'name': 'stdout', 'text': 'short'})
+        collector.outputs()
+        assert content(spill) == {}
+
+
+def long(outputs: Outputs, size: int) -> Spill:
+    spill = outputs.begin()
+    spill.add('stdout', 'x' * size)
+    spill.want('stdout')
+    return spill
+
+
+async def test_the_newest_files_are_kept():
+    workspace, outputs = Workspace(), Outputs(POLICY)
+    for size in (4_000, 5_000, 6_000, 40_000):
+        with long(outputs, size) as spill:
+            paths, words = await outputs.keep(workspace, spill)
+        assert sum(map(len, workspace.data.values())) <= 10_000
+        assert paths[0] in workspace.data
+    assert list(workspace.data) == ['.outputs/cell-4-stdout.txt']
+    assert words == ['only the first 0.00953674 MiB of the full output are kept in a file']
+
+
+async def test_a_file_that_cannot_be_written_is_told():
+    workspace, outputs = Workspace(room=100), Outputs(POLICY)
+    with long(outputs, 5_000) as spill:
+        paths, words = await outputs.keep(workspace, spill)
+    assert paths == []
+    assert words == ['the full output could not be kept in .outputs/cell-1-stdout.txt (no_space)']
