@@ -51,7 +51,9 @@ def fetch(target: Path) -> Path:
     if not complaint(target):
         print(f'model: {target} (already there)')
         return target
-    missing = [name for name in ('torch', 'transformers', 'gguf') if not available(name)]
+    missing = [
+        name for name in ('torch', 'transformers', 'gguf', 'accelerate') if not available(name)
+    ]
     if missing:
         sys.exit(f"model: needs {', '.join(missing)}: pip install 'lagent-sandbox[hf]'")
     target.parent.mkdir(parents=True, exist_ok=True)

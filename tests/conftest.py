@@ -1,6 +1,7 @@
 """What the tests need of this machine, and what happens where it is not there.
 
-A test marked `docker` needs an engine with the kernel image, one marked `model` the small model.
+A test marked `docker` needs an engine with the kernel image, one marked `bubblewrap` that program
+and control groups, one marked `model` the small model.
 Where they are missing the test is skipped and says why; with `LAGENT_TEST_REQUIRE_ALL=1`, as in CI,
 it fails instead, so that nothing is left out unseen.
 """
@@ -36,6 +37,19 @@ def missing_docker() -> str:
 
 
 @functools.cache
+def missing_bubblewrap() -> str:
+    from sandbox import SandboxError, SandboxPolicy
+    from sandbox.backends.bubblewrap import BubblewrapBackend
+
+    backend = BubblewrapBackend()
+    try:
+        backend.check()
+    except SandboxError as error:
+        return error.message
+    return '; '.join(backend.unenforced(SandboxPolicy()).values())
+
+
+@functools.cache
 def missing_model() -> str:
     if (MODEL / 'model.safetensors').is_file():
         return ''
@@ -51,7 +65,12 @@ def missing_gpu() -> str:
     return ''
 
 
-NEEDS = {'docker': missing_docker, 'model': missing_model, 'gpu': missing_gpu}
+NEEDS = {
+    'docker': missing_docker,
+    'bubblewrap': missing_bubblewrap,
+    'model': missing_model,
+    'gpu': missing_gpu,
+}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -73,6 +92,7 @@ def model_path() -> Path:
 def clean_environment() -> Iterator[None]:
     """No test calls a model behind an API because a key happens to be set."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ('MODEL', 'OPENAI_API_KEY', 'OPENAI_BASE_URL', 'ANTHROPIC_API_KEY'):
+        keys = ('OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'Claude_API_KEY', 'SENSENOVA_API_KEY')
+        for name in ('MODEL', 'OPENAI_BASE_URL', 'ANTHROPIC_BASE_URL', *keys):
             patch.delenv(name, raising=False)
         yield

@@ -14,6 +14,7 @@
         ├── BadReply             what came back is not what the protocol says, or is too large
         ├── EmptyReply           a reply without text and without tool calls
         ├── StreamCut            the stream broke off; `partial` is what had come
+        ├── ServerFailed         a server that was started here did not come up, or has ended
         └── ScriptEnded          a scripted model was asked more often than its script provides
 """
 
@@ -116,8 +117,8 @@ class EmptyReply(ModelCallFailed):
     ) -> None:
         super().__init__(message, usage=usage)
         self.finish_reason = finish_reason
-        # A filter, or a budget spent on reasoning, would only strike again.
-        self.retryable = finish_reason not in ('content_filter', 'length')
+        # A filter, a refusal or a budget spent on reasoning would only strike again.
+        self.retryable = finish_reason not in ('content_filter', 'length', 'refusal')
 
 
 class StreamCut(ModelCallFailed):
@@ -125,6 +126,12 @@ class StreamCut(ModelCallFailed):
 
     code = 'stream_cut'
     retryable = True
+
+
+class ServerFailed(ModelCallFailed):
+    """A model server that was started here did not come up, or has ended."""
+
+    code = 'server_failed'
 
 
 class ScriptEnded(ModelCallFailed):
@@ -136,6 +143,7 @@ class ScriptEnded(ModelCallFailed):
 _OVERFLOW_SIGNS = (
     'context_length_exceeded',
     'context length',
+    'context limit',
     'context window',
     'maximum model length',
     'max_model_len',

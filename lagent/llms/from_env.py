@@ -1,13 +1,14 @@
 """The model that a command line or the environment names."""
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
 from lagent.errors import ConfigError
+from lagent.llms.anthropic_llm import ANTHROPIC_DEFAULT, AnthropicAPI
 
 OPENAI_DEFAULT = 'gpt-4o'
-ANTHROPIC_DEFAULT = 'claude-sonnet-4-5'
 # Anthropic's endpoint for clients of the OpenAI protocol.
 ANTHROPIC_URL = 'https://api.anthropic.com/v1'
 
@@ -20,8 +21,9 @@ def model_from_env(model: str | None = None, base_url: str | None = None) -> Any
         base_url: address of an OpenAI-compatible server.
 
     Returns:
-        A local `HFTransformerChat` for a folder; else a `GPTAPI` for the given server, for OpenAI
-        (``OPENAI_API_KEY``) or for Anthropic (``ANTHROPIC_API_KEY``), in this order.
+        A local `HFTransformerChat` for a folder; else a `GPTAPI` for the given server, or for
+        OpenAI (``OPENAI_API_KEY``), or a model of Anthropic's (``ANTHROPIC_API_KEY``), in this
+        order. That one is an `AnthropicAPI`; a `GPTAPI` where its SDK is not installed.
 
     Raises:
         ConfigError: nothing says which model to use.
@@ -39,6 +41,8 @@ def model_from_env(model: str | None = None, base_url: str | None = None) -> Any
     if os.environ.get('OPENAI_API_KEY'):
         return GPTAPI(model or OPENAI_DEFAULT)
     if key := os.environ.get('ANTHROPIC_API_KEY'):
+        if importlib.util.find_spec('anthropic') is not None:
+            return AnthropicAPI(model or ANTHROPIC_DEFAULT)
         return GPTAPI(model or ANTHROPIC_DEFAULT, key=key, base_url=ANTHROPIC_URL)
     raise ConfigError(
         'No model is named. Set OPENAI_API_KEY or ANTHROPIC_API_KEY, or give --base-url of an '

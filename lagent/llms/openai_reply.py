@@ -7,6 +7,7 @@ from typing import Any
 
 from lagent.llms.completion import Completion, ToolCall, Usage
 from lagent.llms.errors import BadReply, EmptyReply, StreamCut
+from lagent.llms.openai_server import error_of_status
 from lagent.llms.stops import StopCutter
 
 
@@ -26,10 +27,12 @@ class ReplyBuilder:
 
     Attributes:
         text: what has come so far and is surely part of the reply.
+        ended: whether the server said that nothing follows.
     """
 
     def __init__(self, stop_words: Iterable[str] | None = None) -> None:
         self.text = ''
+        self.ended = False
         self._cutter = StopCutter(stop_words)
         self._stop_words = list(stop_words or ())
         self._reasoning: list[str] = []
@@ -62,9 +65,12 @@ class ReplyBuilder:
 
         Raises:
             BadReply: it is not what the protocol says.
+            ModelCallFailed: it is an error; the subclass says which.
         """
         if not isinstance(data, dict):
             raise BadReply(f'The server sent {_shown(data)} instead of a reply.')
+        if data.get('error'):
+            raise error_of_status(None, data['error'], str(data['error']))
         self._usage = _usage(data.get('usage')) or self._usage
         piece = ''
         for choice in _dicts(data.get('choices')):
@@ -92,7 +98,8 @@ class ReplyBuilder:
         if isinstance(choice.get('finish_reason'), str):
             self._finish_reason = choice['finish_reason']
             self._stop_reason = choice.get('stop_reason')
-        return self._show(self._cutter.feed(_text(delta.get('content'))))
+        text = _text(delta.get('content')) or _text(choice.get('text'))  # of a continued prompt
+        return self._show(self._cutter.feed(text))
 
     def _show(self, piece: str) -> str:
         if not self.text:

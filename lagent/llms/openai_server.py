@@ -1,21 +1,18 @@
 """The way to an OpenAI-compatible server: addresses, keys, connections and typed errors."""
 
-import asyncio
-import contextlib
 import email.utils
 import importlib
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
-from weakref import finalize
 
 from lagent.errors import ConfigError
 from lagent.llms.errors import (
     AuthenticationFailed,
-    BadReply,
     BadRequest,
     ContextOverflow,
     ModelCallFailed,
@@ -25,13 +22,12 @@ from lagent.llms.errors import (
     RateLimited,
     is_overflow,
 )
+from lagent.llms.transport import Connections, bounded
 
 if TYPE_CHECKING:
     import openai
 
 _ENDPOINT = '/chat/completions'
-_MAX_REPLY = 16 * 1024 * 1024  # bytes
-_LINGER = 1.0  # seconds from the end of a model to the end of its connections
 _MAX_SHOWN = 500  # characters of a server's error that go into ours
 
 
@@ -94,13 +90,13 @@ class Server:
         self.base_url = urlunsplit((parts.scheme, parts.netloc, base, '', ''))
         self.url = urlunsplit((parts.scheme, parts.netloc, base + _ENDPOINT, parts.query, ''))
         self._query = dict(parse_qsl(parts.query))
-        self._proxy = proxies.get(parts.scheme) if isinstance(proxies, dict) else proxies
+        proxy = proxies.get(parts.scheme) if isinstance(proxies, dict) else proxies
         # Imported here, and not in a call: it takes a second, for which the loop would stand still.
         self._openai = importlib.import_module('openai')
-        self._limits = self._openai.Timeout(read_timeout, connect=connect_timeout)
-        self._clients: dict[
-            asyncio.AbstractEventLoop, tuple[openai.AsyncOpenAI, finalize[..., Any]]
-        ] = {}
+        limits = self._openai.Timeout(read_timeout, connect=connect_timeout)
+        self._connections = Connections(
+            partial(_connect, self._openai, self.base_url, limits, proxy)
+        )
 
     @asynccontextmanager
     async def post(
@@ -122,104 +118,60 @@ class Server:
         headers = {'Authorization': f'Bearer {key}'}
         if org:
             headers['OpenAI-Organization'] = org
-        create = (await self._client()).chat.completions.with_streaming_response.create
+        client = await self._connections.client()
+        # A prompt is continued, messages are answered.
+        kind, api = (
+            ('prompt', client.completions)
+            if 'prompt' in body
+            else ('messages', client.chat.completions)
+        )
         try:
-            async with create(
+            async with api.with_streaming_response.create(
                 model=body['model'],
-                messages=body['messages'],
+                **{kind: body[kind]},
                 stream=body.get('stream', False),
                 extra_body=body,
                 extra_headers=headers,
                 extra_query=self._query,
             ) as response:
-                yield _bounded(response.iter_bytes())
+                yield bounded(response.iter_bytes())
         except self._openai.APIError as error:
-            raise typed_error(error) from error
-
-    async def _client(self) -> 'openai.AsyncOpenAI':
-        """The client of the running loop: connections belong to the loop that opened them."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            for closed in [known for known in self._clients if known.is_closed()]:
-                self._clients.pop(closed)[1].detach()
-            session = self._session(self._openai, self.base_url, self._limits, self._proxy)
-            client = await anext(session)
-            # The loop closes the session when it shuts down; else it is closed with this object.
-            # Until then the finalizer holds it: connections that are collected can't be closed.
-            finalizer = finalize(self, _close_later, session, loop)
-            finalizer.atexit = False
-            self._clients[loop] = client, finalizer
-        return self._clients[loop][0]
-
-    @staticmethod
-    async def _session(
-        sdk: Any, base_url: str, limits: Any, proxy: str | None
-    ) -> AsyncGenerator['openai.AsyncOpenAI']:
-        """An open client, for as long as the generator is not closed."""
-        async with sdk.AsyncOpenAI(
-            api_key='set for each request',
-            base_url=base_url,
-            max_retries=0,
-            timeout=limits,
-            http_client=sdk.DefaultAsyncHttpxClient(proxy=proxy) if proxy else None,
-        ) as client:
-            yield client
+            raise typed_error(error, self._openai) from error
 
 
-def _close_later(session: AsyncGenerator[Any], loop: asyncio.AbstractEventLoop) -> None:
-    # Not at once: a loop that is about to shut down would cancel it halfway, while a session that
-    # is still open is then closed in order. Until that time the loop's timer keeps it alive.
-    with contextlib.suppress(RuntimeError):  # the loop is closed, and the session with it
-        loop.call_soon_threadsafe(loop.call_later, _LINGER, _close_now, session, loop)
+def _connect(sdk: Any, base_url: str, limits: Any, proxy: str | None) -> 'openai.AsyncOpenAI':
+    client: openai.AsyncOpenAI = sdk.AsyncOpenAI(
+        api_key='set for each request',
+        base_url=base_url,
+        max_retries=0,
+        timeout=limits,
+        http_client=sdk.DefaultAsyncHttpxClient(proxy=proxy) if proxy else None,
+    )
+    return client
 
 
-def _close_now(session: AsyncGenerator[Any], loop: asyncio.AbstractEventLoop) -> None:
-    task = loop.create_task(session.aclose())
-    _closing.add(task)
-    task.add_done_callback(_closing.discard)
-
-
-_closing: set[asyncio.Task[None]] = set()  # a loop holds its tasks only weakly
-
-
-async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    size = 0
-    try:
-        async for piece in pieces:
-            size += len(piece)
-            if size > _MAX_REPLY:
-                break
-            yield piece
-    except Exception as error:
-        # The SDK lets its transport's errors through here, and which library that is depends on
-        # the SDK's version. Whatever it is, the rest of the reply won't come.
-        raise ModelUnavailable(
-            f'The connection broke while the reply was read ({type(error).__name__}: {error}).'
-        ) from error
-    if size > _MAX_REPLY:
-        raise BadReply(f'The reply is larger than {_MAX_REPLY} bytes; the rest was not read.')
-
-
-def typed_error(error: 'openai.APIError') -> ModelCallFailed:
-    """What an error of the SDK means to a caller.
+def typed_error(error: Any, sdk: Any) -> ModelCallFailed:
+    """What an error of an SDK means to a caller.
 
     Args:
         error: the SDK's error.
+        sdk: the SDK: openai, or another one made by the same generator.
 
     Returns:
         One of ours; the SDK's error becomes its cause.
     """
-    import openai
-
-    if isinstance(error, openai.APITimeoutError):
+    if isinstance(error, sdk.APITimeoutError):
         return ModelTimeout(f'{error.request.url} did not answer in time.')
-    if isinstance(error, openai.APIConnectionError):
+    if isinstance(error, sdk.APIConnectionError):
         return ModelUnavailable(
             f'No connection to {error.request.url} ({error.__cause__ or error}).'
         )
-    if isinstance(error, openai.APIStatusError):
+    if isinstance(error, sdk.APIStatusError):
         headers = error.response.headers
-        return error_of_status(error.status_code, error.body, str(error), headers)
+        body = error.body
+        if isinstance(body, dict) and isinstance(body.get('error'), dict):
+            body = body['error']
+        return error_of_status(error.status_code, body, str(error), headers)
     return ModelUnavailable(f'The call of the model failed: {error}')
 
 

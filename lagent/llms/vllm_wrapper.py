@@ -124,7 +124,9 @@ class VllmModel(BaseLLM):
             skip_special_tokens: leave special tokens out of the text.
             return_dict: give dicts with what vLLM says (``text``, ``token_ids``,
                 ``cumulative_logprob``, ``logprobs``, ``finish_reason``, ``stop_reason``).
-            gen_params: generation parameters of this call, InternLM's or vLLM's own.
+            gen_params: generation parameters of this call, InternLM's or vLLM's own;
+                ``structured_outputs`` may be a dict (``{'json': schema}``, ``{'regex': ...}``,
+                ``{'grammar': ...}``, ``{'choice': [...]}``).
 
         Returns:
             The completion or completions, or dicts, in order.
@@ -169,6 +171,9 @@ class VllmModel(BaseLLM):
         arguments.setdefault('stop', [stop for stop in stops or () if stop])
         if arguments['top_k'] is None:
             del arguments['top_k']
+        if isinstance(structure := arguments.get('structured_outputs'), dict):
+            structures = self._vllm.sampling_params.StructuredOutputsParams
+            arguments['structured_outputs'] = structures(**structure)
         return self._vllm.SamplingParams(**arguments)
 
     @staticmethod

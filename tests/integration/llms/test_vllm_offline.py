@@ -1,5 +1,6 @@
 """VllmModel on vLLM's own offline engine."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ GREEDY: dict[str, Any] = {'temperature': 0, 'max_new_tokens': 12}
 def llm(tiny_model: Path) -> VllmModel:
     cfg = {**VLLM_SMALL, 'dtype': 'float32', 'kv_cache_memory_bytes': 64 * 1024**2}
     return VllmModel(str(tiny_model), vllm_cfg=cfg, stop_words=['never written'], **GREEDY)
+
+
+@pytest.fixture(scope='module')
+def real(model_path: Path) -> VllmModel:
+    # Lives as long as the other one: an engine that goes takes with it what all in a process share.
+    cfg = {**VLLM_SMALL, 'dtype': 'bfloat16', 'kv_cache_memory_bytes': 256 * 1024**2}
+    return VllmModel(str(model_path), vllm_cfg=cfg, temperature=0, max_new_tokens=30)
 
 
 def test_a_dialog_is_written_with_the_chat_template(llm: VllmModel) -> None:
@@ -52,6 +60,12 @@ def test_stop_words_of_the_constructor_the_list_and_the_call(llm: VllmModel) -> 
     finally:
         llm.gen_params['stop_words'].remove(stop)
     assert llm.chat(ASK) == whole
+
+
+def test_structured_output(llm: VllmModel) -> None:
+    assert llm.chat(ASK, structured_outputs={'choice': ['rows', 'mean']}) in ('rows', 'mean')
+    reply = llm.chat(ASK, structured_outputs={'regex': '[0-9]{3} rows'})
+    assert re.fullmatch('[0-9]{3} rows', reply)
 
 
 def test_a_batch_comes_back_in_order(llm: VllmModel) -> None:
@@ -111,10 +125,8 @@ def test_a_prompt_longer_than_the_context(llm: VllmModel) -> None:
     assert llm.chat(ASK).finish_reason == 'length', 'the engine goes on'
 
 
-def test_the_small_real_model(model_path: Path) -> None:
-    cfg = {**VLLM_SMALL, 'dtype': 'bfloat16', 'kv_cache_memory_bytes': 256 * 1024**2}
-    llm = VllmModel(str(model_path), vllm_cfg=cfg, temperature=0, max_new_tokens=30)
-    france, italy = llm.chat(
+def test_the_small_real_model(real: VllmModel) -> None:
+    france, italy = real.chat(
         [
             [{'role': 'user', 'content': f'What is the capital of {country}?'}]
             for country in ('France', 'Italy')

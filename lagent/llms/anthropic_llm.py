@@ -1,0 +1,217 @@
+"""AnthropicAPI and AsyncAnthropicAPI: Claude, through Anthropic's own SDK."""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from lagent._extras import require
+from lagent.errors import ConfigError
+from lagent.llms.anthropic_wire import MessageBuilder, messages_body, out_of_credit
+from lagent.llms.base_api import APITemplateParser
+from lagent.llms.meta_template import CHAT_META
+from lagent.llms.openai_server import KeyRing, typed_error
+from lagent.llms.rate_limits import RateLimits
+from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel, RemoteModel
+from lagent.llms.retry import RetryPolicy
+from lagent.llms.transport import Connections, bounded
+
+ANTHROPIC_API_BASE = 'https://api.anthropic.com'
+ANTHROPIC_DEFAULT = 'claude-sonnet-4-5'
+_KEY_VARIABLES = ('ANTHROPIC_API_KEY', 'Claude_API_KEY')  # the second one is InternLM's
+
+
+class AnthropicServer:
+    """Anthropic's server, or one that speaks its protocol.
+
+    Args:
+        url: where it is; with or without ``/v1`` or ``/v1/messages``.
+        proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs.
+        connect_timeout: seconds to reach it.
+        read_timeout: seconds without a byte from it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        proxies: str | dict[str, str] | None,
+        connect_timeout: float,
+        read_timeout: float,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ('http', 'https') or not parts.netloc:
+            raise ConfigError(f'{url!r} is not the URL of a server, such as {ANTHROPIC_API_BASE}')
+        self.base_url = url.rstrip('/').removesuffix('/messages').removesuffix('/v1')
+        self._sdk: Any = require('anthropic', 'anthropic')
+        proxy = proxies.get(parts.scheme) if isinstance(proxies, dict) else proxies
+        limits = self._sdk.Timeout(read_timeout, connect=connect_timeout)
+        self._connections = Connections(partial(_connect, self._sdk, self.base_url, limits, proxy))
+
+    @asynccontextmanager
+    async def post(
+        self, body: dict[str, Any], key: str, org: str | None
+    ) -> AsyncIterator[AsyncGenerator[bytes]]:
+        """Ask for a reply.
+
+        Args:
+            body: the request.
+            key: the API key.
+            org: not used: a key belongs to one organization.
+
+        Yields:
+            The body of the reply, in pieces as they arrive.
+
+        Raises:
+            ModelCallFailed: there is no reply; the subclass says why.
+        """
+        # In the SDK's own way: which header a key goes into depends on its version.
+        client = (await self._connections.client()).with_options(api_key=key)
+        try:
+            async with client.messages.with_streaming_response.create(
+                model=body['model'],
+                messages=body['messages'],
+                max_tokens=body['max_tokens'],
+                stream=body.get('stream', False),
+                extra_body=body,
+            ) as response:
+                yield bounded(response.iter_bytes())
+        except self._sdk.APIError as error:
+            fields = error.body.get('error') if isinstance(error.body, dict) else None
+            raise out_of_credit(typed_error(error, self._sdk), fields) from error
+
+
+def _connect(sdk: Any, base_url: str, limits: Any, proxy: str | None) -> Any:
+    return sdk.AsyncAnthropic(
+        api_key='set for each request',
+        base_url=base_url,
+        max_retries=0,
+        timeout=limits,
+        http_client=sdk.DefaultAsyncHttpxClient(proxy=proxy) if proxy else None,
+    )
+
+
+class Messages(RemoteModel):
+    """What both faces are; written once, awaited."""
+
+    def __init__(
+        self,
+        model_type: str = ANTHROPIC_DEFAULT,
+        retry: int | RetryPolicy = 5,
+        key: str | list[str] = 'ENV',
+        proxies: str | dict[str, str] | None = None,
+        meta_template: Any = CHAT_META,
+        temperature: float | None = None,
+        max_new_tokens: int = 512,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        repetition_penalty: float = 0.0,
+        stop_words: list[str] | str | None = None,
+        *,
+        base_url: str | None = None,
+        template_parser: Any = APITemplateParser,
+        connect_timeout: float = 10.0,
+        read_timeout: float = 300.0,
+        rate_limits: RateLimits | None = None,
+    ) -> None:
+        super().__init__(
+            model_type,
+            retry,
+            template_parser,
+            meta_template,
+            max_new_tokens=max_new_tokens,
+            repetition_penalty=repetition_penalty,
+            stop_words=stop_words,
+        )
+        # None leaves them to the model: some refuse to be given both temperature and top_p.
+        self.gen_params |= {'temperature': temperature, 'top_p': top_p, 'top_k': top_k}
+        self._server = server = AnthropicServer(
+            base_url or os.environ.get('ANTHROPIC_BASE_URL') or ANTHROPIC_API_BASE,
+            proxies=proxies,
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+        )
+        if key == 'ENV':
+            key = next((found for name in _KEY_VARIABLES if (found := os.environ.get(name))), '')
+        if not key:
+            raise ConfigError(
+                f"No API key for {model_type}: pass key='...', or set {_KEY_VARIABLES[0]}."
+            )
+        self._ring = KeyRing(key)
+        self.rate_limits = rate_limits or RateLimits()
+        self.url = f'{server.base_url}/v1/messages'
+        self.keys = self._ring.keys
+
+    def generate_request_data(
+        self, model_type: str, messages: Any, gen_params: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The body of a request.
+
+        Args:
+            model_type: the model's name.
+            messages: messages as the template parser wrote them.
+            gen_params: generation parameters.
+
+        Returns:
+            The body.
+
+        Raises:
+            NotImplementedError: `max_tokens` was given; it is called `max_new_tokens` here.
+        """
+        if 'max_tokens' in gen_params:
+            raise NotImplementedError('unsupported parameter: max_tokens (use max_new_tokens)')
+        return messages_body(model_type, messages, gen_params)
+
+    def _request(self, messages: Any, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+        body = self.generate_request_data(self.model_type, messages, params)
+        return {**body, 'stream': True} if stream else body
+
+    def _new_reply(self, params: dict[str, Any]) -> MessageBuilder:
+        return MessageBuilder(params.get('stop_words'))
+
+
+class AsyncAnthropicAPI(Messages, AsyncRemoteModel):
+    """`AnthropicAPI` whose methods are awaited, from any event loop."""
+
+
+class AnthropicAPI(Messages, BlockingRemoteModel):
+    """Claude, through the extra `anthropic`.
+
+    `chat` and `stream_chat` are those of `GPTAPI`. Images and tools may have OpenAI's format or
+    Anthropic's own; parameters that are not InternLM's (``thinking``, ``cache_control``, ...) go
+    into the request as they are. What the model thought is the reply's `reasoning`.
+
+    Args:
+        model_type: the model's name.
+        retry: how many attempts a call may make, or a `RetryPolicy`.
+        key: the API key, or several that are used in turn; ``'ENV'`` takes ``$ANTHROPIC_API_KEY``,
+            else ``$Claude_API_KEY``. A key without credit is dropped.
+        proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs.
+        meta_template: how roles are named; see `APITemplateParser`.
+        temperature: see `BaseLLM`; the model's own when not given, like the next two.
+        max_new_tokens: see `BaseLLM`; thinking counts.
+        top_p: see `BaseLLM`.
+        top_k: see `BaseLLM`.
+        repetition_penalty: without effect; it is there for InternLM's callers.
+        stop_words: see `BaseLLM`.
+        base_url: the server's URL. Without one, ``$ANTHROPIC_BASE_URL``, else Anthropic's own.
+        template_parser: see `BaseLLM`.
+        connect_timeout: seconds to reach the server.
+        read_timeout: seconds without a byte from it. The time of the whole call is the policy's.
+        rate_limits: limits that several models share.
+
+    Attributes:
+        url: where requests go.
+        keys: the API keys.
+
+    Raises:
+        ConfigError: there is no key, or the URL is none.
+        ExtraMissing: the SDK is not installed.
+    """
+
+
+# InternLM's names.
+ClaudeAPI = AnthropicAPI
+AsyncClaudeAPI = AsyncAnthropicAPI

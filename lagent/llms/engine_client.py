@@ -1,0 +1,156 @@
+"""Models behind an engine's own server (vLLM, LMDeploy), with the engine's parameters."""
+
+import asyncio
+from typing import Any, Self
+
+from lagent.effects import listening
+from lagent.llms.base_api import APITemplateParser
+from lagent.llms.base_llm import LMTemplateParser
+from lagent.llms.completion import Completion
+from lagent.llms.meta_template import CHAT_META
+from lagent.llms.openai import ChatCompletions
+from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel
+from lagent.llms.server_process import ServerProcess
+from lagent.portal import blocking
+
+
+class EngineClient(ChatCompletions):
+    """What both faces are; written once, awaited.
+
+    Dialogs are written on the server, with the model's own chat template; with a meta template of
+    the kind that `LMTemplateParser` takes they are written here, and continued as texts.
+    """
+
+    process: ServerProcess | None = None
+
+    def __init__(
+        self,
+        url: str,
+        model_name: str,
+        *,
+        key: str | list[str] = 'EMPTY',
+        meta_template: Any = None,
+        template_parser: Any = None,
+        repetition_penalty: float = 1.0,
+        **gen_params: Any,
+    ) -> None:
+        if template_parser is None:
+            by_chat = meta_template is None or any('api_role' in role for role in meta_template)
+            template_parser = APITemplateParser if by_chat else LMTemplateParser
+        super().__init__(
+            model_name,
+            key=key,
+            meta_template=meta_template or CHAT_META,
+            template_parser=template_parser,
+            base_url=url.rstrip('/').removesuffix('/v1') + '/v1',
+            repetition_penalty=repetition_penalty,
+            **gen_params,
+        )
+        self.model_name = model_name
+
+    def generate_request_data(
+        self,
+        model_type: str,
+        messages: Any,
+        gen_params: dict[str, Any],
+        json_mode: bool = False,
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """What a request consists of; see `GPTAPI.generate_request_data`.
+
+        Args:
+            model_type: the model's name.
+            messages: messages, or a text that the model continues.
+            gen_params: generation parameters, InternLM's or the engine's own.
+            json_mode: ask for a JSON object.
+
+        Returns:
+            The headers and the body.
+        """
+        headers, body = super().generate_request_data(
+            model_type, [] if isinstance(messages, str) else messages, gen_params, json_mode
+        )
+        body.pop('frequency_penalty', None)
+        # Engines know what OpenAI's own servers refuse.
+        for name in ('top_k', 'repetition_penalty', 'skip_special_tokens'):
+            if gen_params.get(name) is not None:
+                body[name] = gen_params[name]
+        if isinstance(messages, str):
+            del body['messages']
+            body['prompt'] = messages
+        return headers, body
+
+    async def _until_ready(self) -> None:
+        if self.process is not None:
+            await self.process.until_ready()
+
+    def close(self) -> None:
+        """Stop the server, if it was started here. Closing twice does nothing."""
+        if self.process is not None:
+            self.process.close()
+
+
+class AsyncEngineClient(EngineClient, AsyncRemoteModel):
+    """The awaited face: calls are awaited, and ``async with`` waits for the server."""
+
+    async def generate(
+        self, /, inputs: Any, session_ids: Any = None, **gen_params: Any
+    ) -> Completion | list[Completion]:
+        """Continue a text, or each of a list of texts.
+
+        Args:
+            inputs: the text or texts.
+            session_ids: not used: a server keeps nothing between calls.
+            gen_params: generation parameters of this call.
+
+        Returns:
+            The completion or completions, in order.
+
+        Raises:
+            ModelCallFailed: there is no usable reply; the subclass says why.
+        """
+        if isinstance(inputs, str):
+            return await self._answer(inputs, gen_params, stream=listening())
+        replies = [self._answer(text, gen_params, stream=False) for text in inputs]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(reply) for reply in replies]
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def start(self) -> None:
+        """Wait until the server takes requests.
+
+        Raises:
+            ServerFailed: it did not come up.
+        """
+        await self._until_ready()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await asyncio.to_thread(self.close)
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await asyncio.to_thread(self.close)
+
+
+class BlockingEngineClient(EngineClient, BlockingRemoteModel):
+    """The blocking face: ``with`` waits for the server."""
+
+    generate = blocking(AsyncEngineClient.generate)
+    start = blocking(AsyncEngineClient.start)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
