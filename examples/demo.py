@@ -25,7 +25,7 @@ from lagent.schema import AgentMessage
 CACHE = Path(__file__).parents[1] / '.cache'
 TABLE = CACHE / 'data' / 'penguins.csv'
 SMALL_MODEL = CACHE / 'models' / 'SmolLM2-135M-Instruct'
-QUESTION = 'What is the mean flipper_length_mm in penguins.csv?'
+QUESTION = "What is the mean of 'flipper_length_mm' in penguins.csv?"
 
 PLOT = """The variable df is still there; I plot it.
 ```python
@@ -53,9 +53,9 @@ SHOTS = [
         'content': 'You answer questions by writing Python code. Print the answer.',
     },
     *shot('How many rows are in people.csv?', 'people.csv', 'len(df)'),
-    *shot('What is the total distance in trips.csv?', 'trips.csv', "df['distance'].sum()"),
-    *shot('What is the mean amount in orders.csv?', 'orders.csv', "df['amount'].mean()"),
-    *shot('What is the maximum profit in shops.csv?', 'shops.csv', "df['profit'].max()"),
+    *shot("What is the total of 'distance' in trips.csv?", 'trips.csv', "df['distance'].sum()"),
+    *shot("What is the mean of 'amount' in orders.csv?", 'orders.csv', "df['amount'].mean()"),
+    *shot("What is the maximum of 'profit' in shops.csv?", 'shops.csv', "df['profit'].max()"),
 ]
 
 
