@@ -1,14 +1,14 @@
 """The `lagent` command: ask a question about files, or talk about them.
 
 Exit codes: 0 answered; 1 a limit was reached, or the model's replies could not be parsed; 2 wrong
-usage; 3 the sandbox failed; 4 the model failed; 130 interrupted.
+usage; 3 the sandbox failed, or a file could not be saved; 4 the model failed; 130 interrupted.
 """
 
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
@@ -89,13 +89,15 @@ def run(
         subscribe(view),
     ):
         answer = coder(question)
-        _save(coder, save, console)
+        saved = _save(coder, save, console)
         if json_lines:
             print_json(event='answer', answer=str(answer.content), type=answer.type)
         else:
             _show_answer(console, answer)
         if answer.type == 'limit':
             raise typer.Exit(NO_ANSWER)
+        if not saved:
+            raise typer.Exit(SANDBOX_FAILED)
 
 
 @app.command()
@@ -189,14 +191,29 @@ def _coder(
         yield coder
 
 
-def _save(coder: Any, folder: Path | None, console: Console) -> None:
+def _save(coder: Any, folder: Path | None, console: Console) -> bool:
+    """Copy the session's files, each into its own sub-folder; False if not all could be."""
+    from lagent.actions.interpreter import SandboxError
+
     if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    for info in coder.interpreter.files():
-        if info.kind == 'file':
-            path = coder.interpreter.download(info.path, folder)
+        return True
+    try:
+        files = [info for info in coder.interpreter.files() if info.kind == 'file']
+    except (SandboxError, OSError) as error:
+        _show_error(console, error)
+        return False
+    saved = 0
+    for info in files:
+        try:
+            # A name that leads out of the folder is refused before anything is written.
+            to = folder / PurePosixPath(info.path).parent
+            path = coder.interpreter.download(info.path, to)
+        except (SandboxError, OSError) as error:
+            _show_error(console, error)
+        else:
+            saved += 1
             console.print(f'saved {printable(str(path))}', style='green', markup=False)
+    return saved == len(files)
 
 
 @contextmanager
@@ -267,7 +284,8 @@ def print_json(**values: Any) -> None:
     Args:
         values: its members.
     """
-    sys.stdout.write(json.dumps(values, ensure_ascii=False) + '\n')
+    # In ASCII, since what a model or a kernel wrote may hold halves of surrogate pairs.
+    sys.stdout.write(json.dumps(values) + '\n')
     sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lagent._extras import require
 from lagent.errors import ConfigError, ExtraMissing
-from lagent.utils.config import load_class_from_string
+from lagent.utils.config import import_from, resolved_by
 
 DEFAULT_ALLOW = ('lagent.', 'sandbox.SandboxPolicy')
 """What a configuration may always name: lagent's own classes, and the policy of a sandbox."""
@@ -34,15 +34,16 @@ def from_config(source: str | PathLike[str] | Mapping[str, Any], allow: Iterable
           type: lagent.llms.GPTAPI
           model_type: gpt-4o
 
-    A dotted path in data could name any code that is installed, so it must be allowed. The data
-    still decides what is built of what is allowed, which server a model asks and which files are
-    read: load what you would run.
+    A dotted path in data could name any code that is installed, so it must be allowed, as a `type`
+    or as an argument that stands for a function. The data still decides what is built of what is
+    allowed, which server a model asks and which files are read: load what you would run.
 
     Args:
         source: path of a YAML file (JSON is YAML too), or the data itself.
-        allow: what `type` may name beside `DEFAULT_ALLOW`: full dotted paths, or prefixes that end
+        allow: what may be named beside `DEFAULT_ALLOW`: full dotted paths, or prefixes that end
             with a dot. A prefix allows the classes that are defined below it, not functions, and
-            not what is merely imported there.
+            not what is merely imported there. What a class of yours looks up with `create_object`
+            while it is built must be allowed as well.
 
     Returns:
         The object.
@@ -110,14 +111,18 @@ class _Builder:
     def _instance(self, data: Mapping[str, Any], path: FieldPath) -> Any:
         target = data['type']
         if isinstance(target, str):
-            target = self._resolve(target, (*path, 'type'))
+            try:
+                target = self._resolve(target)
+            except ConfigError as error:
+                raise self.error((*path, 'type'), str(error)) from error.__cause__
         arguments = {
             key: self.build(value, (*path, key)) for key, value in data.items() if key != 'type'
         }
         if not isinstance(target, type):
             return target  # a function that was allowed by name; there is nothing to build
         try:
-            return target(**arguments)
+            with resolved_by(self._resolve):
+                return target(**arguments)
         except (ConfigError, ExtraMissing) as error:
             raise self.error(path, f'{data["type"]}: {error}') from error
         except Exception as error:
@@ -128,23 +133,23 @@ class _Builder:
             words = f'{type(error).__name__}: {error}'
             raise self.error(path, f'{data["type"]} could not be built ({words})') from error
 
-    def _resolve(self, name: str, path: FieldPath) -> Any:
+    def _resolve(self, name: str) -> Any:
         exactly = name in self._allow
         if not exactly and not self._is_below_prefix(name):
-            raise self.error(
-                path, f'{name!r} is not allowed; to allow it, pass allow=({name!r},) to from_config'
+            raise ConfigError(
+                f'{name!r} is not allowed; to allow it, pass allow=({name!r},) to from_config'
             )
         try:
-            target = load_class_from_string(name)
+            target = import_from(name)
         except (ImportError, AttributeError) as error:
-            raise self.error(path, f'{name!r} does not exist ({error})') from error
+            raise ConfigError(f'{name!r} does not exist ({error})') from error
         if exactly:
             return target
         # Modules import classes and functions from elsewhere: what counts is where one is defined.
         defined = f'{getattr(target, "__module__", "")}.{getattr(target, "__qualname__", "")}'
         if not isinstance(target, type) or not self._is_below_prefix(defined):
-            raise self.error(
-                path, f'{name!r} is no class that is defined there; allow it by its full name'
+            raise ConfigError(
+                f'{name!r} is no class that is defined there; allow it by its full name'
             )
         return target
 

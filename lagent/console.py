@@ -10,9 +10,11 @@ from rich.text import Text
 
 from lagent.effects import Event
 
-# Models and kernels may print terminal control sequences; only line feeds and tabs pass.
+# Models and kernels may print terminal control sequences, characters that show a text in another
+# order than it has, and lone surrogates, which can't be written; only line feeds and tabs pass.
 _CONTROL = re.compile(
     r'\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]'
+    r'|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]'
 )
 _FENCE = re.compile(r'\s*(`{3,}|~{3,})\s*([\w+-]*)')
 
@@ -24,7 +26,8 @@ def printable(text: str) -> str:
         text: any text.
 
     Returns:
-        The text without control characters and escape sequences, but for line feeds and tabs.
+        The text without control characters (but for line feeds and tabs), escape sequences, marks
+        that turn the direction of writing, and lone surrogates.
     """
     return _CONTROL.sub('', text.replace('\r\n', '\n').replace('\r', '\n'))
 

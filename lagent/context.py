@@ -9,14 +9,16 @@ import threading
 import time
 import uuid
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lagent.errors import LimitExceeded, RunCancelled
 from lagent.limits import RunLimits, RunUsage
 
 DEFAULT_SESSION = 0
+
+_NOT_GIVEN = RunLimits()  # by its identity: limits that nobody has asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,16 @@ class RunContext:
         usage: what it has used.
         started: `time.monotonic()` when the run began.
         cancel: set it, from any thread, to end the run before its next effect.
+        ended: set when the run is over.
     """
 
     session_id: Hashable = DEFAULT_SESSION
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    limits: RunLimits = field(default_factory=RunLimits)
+    limits: RunLimits = _NOT_GIVEN
     usage: RunUsage = field(default_factory=RunUsage)
     started: float = field(default_factory=time.monotonic)
     cancel: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def deadline(self) -> float | None:
@@ -103,7 +107,9 @@ def run_context(
     Args:
         session_id: the session that a new run is opened for. Inside a run it names another
             session of the same run: limits, usage and cancellation are shared.
-        limits: limits of a new run. Inside a run they are ignored: the outermost call decides.
+        limits: limits of a new run. Inside a run that was opened with limits they are ignored:
+            the outermost ones decide. Inside one without any they count, for what is used in the
+            ``with`` block, which is charged to the outer run as well.
 
     Yields:
         The run's context.
@@ -111,15 +117,25 @@ def run_context(
     outer = _context.get()
     session = resolve_session(session_id)
     if outer is None:
-        context = RunContext(session, limits=limits or RunLimits())
+        context = RunContext(session, limits=limits or _NOT_GIVEN)
+    elif limits is not None and outer.limits is _NOT_GIVEN:
+        context = replace(
+            outer,
+            session_id=session,
+            limits=limits,
+            usage=RunUsage(outer=outer.usage),
+            started=time.monotonic(),
+        )
     elif outer.session_id == session:
         context = outer
     else:
-        context = RunContext(
-            session, outer.run_id, outer.limits, outer.usage, outer.started, outer.cancel
-        )
+        context = replace(outer, session_id=session)
     token = _context.set(context)
     try:
         yield context
     finally:
-        _context.reset(token)
+        if outer is None:
+            context.ended.set()
+        # An abandoned stream is ended by the collector, in whatever context that runs.
+        with suppress(ValueError):
+            _context.reset(token)

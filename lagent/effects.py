@@ -5,9 +5,10 @@ whoever asks for it: there the run's limits are charged, and there subscribers l
 effect begins, what it gives while it lasts, and how it ends.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -16,6 +17,8 @@ from lagent.context import RunContext, run_context
 from lagent.flow import Flow, call
 
 T = TypeVar('T')
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,13 @@ class _Running:
     def publish(self, type_: Literal['begin', 'delta', 'end', 'error'], data: Any = None) -> None:
         event = Event(type_, self.effect, data, self.run, time.monotonic() - self.started)
         for subscriber in _subscribers.get():
-            subscriber(event)
+            try:
+                subscriber(event)
+            except Exception:
+                if type_ in ('begin', 'delta'):
+                    raise
+                # The effect is over: what it gave must not be lost with what shows it.
+                _log.exception('a subscriber failed when a %s effect had ended', self.effect.kind)
 
 
 _subscribers: ContextVar[tuple[Subscriber, ...]] = ContextVar('lagent_subscribers', default=())
@@ -78,7 +87,8 @@ def subscribe(subscriber: Subscriber) -> Iterator[None]:
 
     Args:
         subscriber: called with each `Event`, in order, on the thread that performs the effect
-            (for models and sandboxes that may be the portal's). What it raises ends the effect.
+            (for models and sandboxes that may be the portal's). What it raises ends the effect;
+            when that has ended already, it is logged.
     """
     token = _subscribers.set((*_subscribers.get(), subscriber))
     try:
@@ -157,7 +167,9 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
             running.publish('error', error)
             raise
         finally:
-            _running.reset(token)
+            # An abandoned stream is ended by the collector, in whatever context that runs.
+            with suppress(ValueError):
+                _running.reset(token)
         if effect.kind == 'model':
             context.usage.count_reply(result)
         running.publish('end', result)
@@ -169,4 +181,5 @@ def _charge(effect: Effect, context: RunContext) -> None:
     if effect.kind == 'model':
         context.usage.count_model_call(context.limits)
     else:
-        context.usage.count_tool_call(context.limits, repr((effect.name, effect.payload)))
+        caller = (context.session_id, effect.name)
+        context.usage.count_tool_call(context.limits, caller, repr(effect.payload))

@@ -7,10 +7,9 @@ those that give an awaitable, `stream` and `astream` handing out what is emitted
 does not know which one drives it, so a synchronous and an asynchronous agent can't drift apart.
 """
 
-import asyncio
 import contextvars
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -81,6 +80,9 @@ def each(items: Any, convert: Callable[[Any], Any]) -> Flow[None]:
     try:
         while (item := (yield from call(advance, iterator, _END))) is not _END:
             yield Emit(convert(item))
+    except GeneratorExit:
+        close = None  # the flow was dropped, and nobody is there to make a call
+        raise
     finally:
         if close is not None:
             yield from call(close)
@@ -146,6 +148,29 @@ async def arun(flow: Flow[T]) -> T:
             step.error = error
 
 
+class _Streaming:
+    """A flow that hands out what it emits, in a copy of the caller's context."""
+
+    def __init__(self, flow: Flow[Any]) -> None:
+        self.step = _Stepper(flow)
+        self.context = contextvars.copy_context()
+        self.left = False
+
+    def advance(self) -> Call | Emit | None:
+        """Run to the next request that the driver has to serve; None at the end."""
+        while True:
+            try:
+                request = self.context.run(self.step)
+            except (StopIteration, ConsumerLeft):
+                return None
+            if not (self.left and isinstance(request, Emit)):
+                return request
+
+    def leave(self) -> None:
+        """Tell the flow that nobody reads what it emits."""
+        self.step.error, self.left = ConsumerLeft(), True
+
+
 def stream(flow: Flow[Any]) -> Generator[Any, None, None]:
     """Drive a flow and hand out what it emits.
 
@@ -158,29 +183,25 @@ def stream(flow: Flow[Any]) -> Generator[Any, None, None]:
     Yields:
         The emitted items, in order.
     """
-    context = contextvars.copy_context()
-    step = _Stepper(flow)
-    left = False
-    while True:
-        try:
-            request = context.run(step)
-        except (StopIteration, ConsumerLeft):
-            return
+    streaming = _Streaming(flow)
+    while (request := streaming.advance()) is not None:
         if isinstance(request, Emit):
-            if not left:
-                try:
-                    yield request.item
-                except GeneratorExit:
-                    step.error, left = ConsumerLeft(), True
+            try:
+                yield request.item
+            except GeneratorExit:
+                streaming.leave()
             continue
         try:
-            step.value = context.run(request)
+            streaming.step.value = streaming.context.run(request)
         except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
-            step.error = error
+            streaming.step.error = error
 
 
 async def astream(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
     """Drive a flow like `stream`, awaiting the calls that give an awaitable.
+
+    They are awaited in the task that reads the stream, so that `asyncio.timeout` and `TaskGroup`
+    work in what is called.
 
     Args:
         flow: the flow.
@@ -188,30 +209,51 @@ async def astream(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
     Yields:
         The emitted items, in order.
     """
-    context = contextvars.copy_context()
-    step = _Stepper(flow)
-    left = False
-    while True:
-        try:
-            request = context.run(step)
-        except (StopIteration, ConsumerLeft):
-            return
+    streaming = _Streaming(flow)
+    while (request := streaming.advance()) is not None:
         if isinstance(request, Emit):
-            if not left:
-                try:
-                    yield request.item
-                except GeneratorExit:
-                    step.error, left = ConsumerLeft(), True
+            try:
+                yield request.item
+            except GeneratorExit:
+                streaming.leave()
             continue
         try:
-            value = context.run(request)
+            value = streaming.context.run(request)
             if inspect.isawaitable(value):
-                # Each awaited call is a task, the one way to await inside a given context.
-                value = await asyncio.get_running_loop().create_task(_await(value), context=context)
-            step.value = value
+                value = await _Inside(streaming.context, value)
+            streaming.step.value = value
         except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
-            step.error = error
+            streaming.step.error = error
 
 
-async def _await(value: Any) -> Any:
+class _Inside:
+    """Awaits something inside a context, in the current task.
+
+    A task of its own would do so as well, but then `asyncio.current_task` would be another one for
+    each call, and what cancels "the current task" later on would miss.
+    """
+
+    def __init__(self, context: contextvars.Context, value: Awaitable[Any]) -> None:
+        self.context = context
+        self.steps = _awaiting(value)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                if error is None:
+                    waits_for = self.context.run(self.steps.send, value)
+                else:
+                    waits_for = self.context.run(self.steps.throw, error)
+            except StopIteration as stop:
+                return stop.value
+            value, error = None, None
+            try:
+                value = yield waits_for
+            except BaseException as thrown:  # noqa: BLE001 - for what is awaited to handle
+                error = thrown
+
+
+async def _awaiting(value: Awaitable[Any]) -> Any:
     return await value

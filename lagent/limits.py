@@ -1,8 +1,9 @@
 """What a run may use, and what it has used."""
 
+import math
 import threading
-from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from lagent.errors import LimitExceeded, RepeatedCall
@@ -24,8 +25,9 @@ class RunLimits:
         tool_calls: calls of tools and executions of code, together.
         tokens: prompt and completion tokens, together, as far as the models report them.
         seconds: wall time, from the start of the outermost agent's call.
-        parse_failures: replies in a row that no parser could read.
-        repeated_calls: identical tool calls or code cells in a row.
+        parse_failures: replies in a row, to one question, that no parser could read.
+        repeated_calls: identical calls of a tool, or identical code cells, in a row; each session
+            and each tool counts for itself.
         on_limit: ``'raise'`` `LimitExceeded`, or ``'return'`` a message of the type ``'limit'``
             as the outermost agent's answer.
         on_repeat: what happens to a call beyond `repeated_calls`: ``'raise'`` treats it like any
@@ -47,14 +49,15 @@ class RunLimits:
 
     def __post_init__(self) -> None:
         policies = {'on_limit': OnLimit, 'on_repeat': OnRepeat, 'on_busy': OnBusy}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in policies:
-                allowed = get_args(policies[field.name])
+        for each in fields(self):
+            name = each.name
+            value = getattr(self, name)
+            if name in policies:
+                allowed = get_args(policies[name])
                 if value not in allowed:
-                    raise ValueError(f'RunLimits.{field.name} is one of {allowed}, not {value!r}')
-            elif value is not None and value <= 0:
-                raise ValueError(f'RunLimits.{field.name} must be positive, got {value!r}')
+                    raise ValueError(f'RunLimits.{name} is one of {allowed}, not {value!r}')
+            elif value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f'RunLimits.{name} must be positive and finite, got {value!r}')
 
 
 @dataclass(slots=True)
@@ -66,8 +69,9 @@ class RunUsage:
         tool_calls: calls of tools and executions of code.
         prompt_tokens: tokens sent, as far as the models report them.
         completion_tokens: tokens received, as far as the models report them.
-        parse_failures: replies in a row that could not be parsed.
+        parse_failures: replies that could not be parsed.
         repeated_calls: how often the last tool call was made in a row.
+        outer: usage of the run around this one, to which everything is charged as well.
     """
 
     model_calls: int = 0
@@ -76,7 +80,9 @@ class RunUsage:
     completion_tokens: int = 0
     parse_failures: int = 0
     repeated_calls: int = 0
-    _last_call: Hashable = None
+    outer: 'RunUsage | None' = field(default=None, repr=False)
+    # The last call of each caller, as a hash: code may be long, and callers many.
+    _last_calls: dict[Hashable, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @property
     def tokens(self) -> int:
@@ -96,30 +102,35 @@ class RunUsage:
             _check('model_calls', limits.model_calls, self.model_calls + 1)
             if limits.tokens is not None and self.tokens >= limits.tokens:
                 raise LimitExceeded('tokens', limits.tokens, self.tokens)
-            self.model_calls += 1
+            for usage in self._charged():
+                usage.model_calls += 1
 
-    def count_tool_call(self, limits: RunLimits, fingerprint: Hashable) -> None:
+    def count_tool_call(self, limits: RunLimits, caller: Hashable, request: str) -> None:
         """Charge a tool call or a code execution that is about to be made.
 
         Args:
             limits: the run's limits.
-            fingerprint: equal for calls that ask for the same thing.
+            caller: whose calls in a row are compared: the session and the tool's name.
+            request: equal for calls that ask for the same thing.
 
         Raises:
             LimitExceeded: the call would pass a limit; it is not charged.
             RepeatedCall: it is the same call once too often, and the model is to be told.
         """
+        fingerprint = hash(request)
         with _charging:
             _check('tool_calls', limits.tool_calls, self.tool_calls + 1)
-            repeated = self.repeated_calls + 1 if fingerprint == self._last_call else 1
+            last, times = self._last_calls.get(caller, (None, 0))
+            repeated = times + 1 if fingerprint == last else 1
             allowed = limits.repeated_calls
             if allowed is not None and limits.on_repeat == 'tell' and repeated > allowed:
                 _check('repeated_calls', 2 * allowed, repeated)
-                self.repeated_calls = repeated
+                self._repeat(caller, fingerprint, repeated)
                 raise RepeatedCall('repeated_calls', allowed, allowed)
             _check('repeated_calls', allowed, repeated)
-            self.tool_calls += 1
-            self.repeated_calls, self._last_call = repeated, fingerprint
+            self._repeat(caller, fingerprint, repeated)
+            for usage in self._charged():
+                usage.tool_calls += 1
 
     def count_reply(self, reply: Any) -> None:
         """Add the tokens that a model's reply reports.
@@ -129,9 +140,25 @@ class RunUsage:
         """
         with _charging:
             for one in reply if isinstance(reply, list) else [reply]:
-                usage = getattr(one, 'usage', None)
-                self.prompt_tokens += getattr(usage, 'prompt_tokens', None) or 0
-                self.completion_tokens += getattr(usage, 'completion_tokens', None) or 0
+                reported = getattr(one, 'usage', None)
+                for usage in self._charged():
+                    usage.prompt_tokens += getattr(reported, 'prompt_tokens', None) or 0
+                    usage.completion_tokens += getattr(reported, 'completion_tokens', None) or 0
+
+    def count_parse_failure(self) -> None:
+        """Add a reply that could not be parsed."""
+        with _charging:
+            for usage in self._charged():
+                usage.parse_failures += 1
+
+    def _repeat(self, caller: Hashable, fingerprint: int, times: int) -> None:
+        self.repeated_calls, self._last_calls[caller] = times, (fingerprint, times)
+
+    def _charged(self) -> 'Iterator[RunUsage]':
+        usage: RunUsage | None = self
+        while usage is not None:
+            yield usage
+            usage = usage.outer
 
 
 def _check(name: str, allowed: float | None, wanted: float) -> None:

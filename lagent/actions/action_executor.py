@@ -11,6 +11,7 @@ from typing import Any
 
 from lagent.actions.base_action import CONTROL_ERRORS, BaseAction
 from lagent.actions.builtin_actions import FinishAction, InvalidAction, NoAction
+from lagent.actions.function_tool import as_tool
 from lagent.actions.hooked import AsyncResponder, Responder, settle
 from lagent.actions.json_schema import function_name
 from lagent.effects import Effect, within
@@ -25,9 +26,8 @@ from lagent.schema import (
     AgentMessage,
     FunctionCall,
 )
-from lagent.utils import create_object
 
-Action = BaseAction | dict[str, Any]
+Action = BaseAction | dict[str, Any] | Callable[..., Any]
 
 INVALID_ACTION: dict[str, Any] = {'type': InvalidAction}
 NO_ACTION: dict[str, Any] = {'type': NoAction}
@@ -56,7 +56,8 @@ class ActionExecutor(Responder):
     Where calls have ids, the answer's `extra_info` says them, as ``tool_call_ids``.
 
     Args:
-        actions: the tools, or configuration dicts of tools; one need not be in a list.
+        actions: the tools, functions decorated with `tool_api`, or configuration dicts of tools;
+            one need not be in a list.
         invalid_action: answers calls of unknown tools.
         no_action: answers messages in which no call could be read.
         finish_action: ends a run; known even where it is not listed.
@@ -77,11 +78,11 @@ class ActionExecutor(Responder):
         hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(hooks)
-        self.invalid_action: BaseAction = create_object(invalid_action)
-        self.no_action: BaseAction = create_object(no_action)
-        self.finish_action: BaseAction = create_object(finish_action)
-        given = [actions] if isinstance(actions, BaseAction | dict) else [*actions]
-        tools = [create_object(action) for action in given]
+        self.invalid_action = as_tool(invalid_action)
+        self.no_action = as_tool(no_action)
+        self.finish_action = as_tool(finish_action)
+        given = [actions] if isinstance(actions, dict) or callable(actions) else [*actions]
+        tools = [as_tool(action) for action in given]
         if finish_in_action:
             tools.append(self.finish_action)
         self.actions: dict[str, BaseAction] = {tool.name: tool for tool in tools}
@@ -171,7 +172,7 @@ class ActionExecutor(Responder):
 
     def __setitem__(self, key: str, action: Action) -> None:
         """Add a tool under its own name; the key is ignored, as in InternLM's."""
-        tool = create_object(action)
+        tool = as_tool(action)
         self.actions[tool.name] = tool
 
     def __delitem__(self, name: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import concurrent.futures.thread
-import copy
 import dataclasses
 import functools
 import os
@@ -13,9 +12,10 @@ from collections.abc import Callable, Coroutine, Hashable
 from pathlib import Path
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from lagent.actions.interpreter import AsyncInterpreter, CellResult
+from lagent.actions.interpreter import AsyncInterpreter, CellResult, carried
+from lagent.actions.sandbox_sessions import Readiness
 from lagent.context import resolve_session
-from lagent.flow import arun
+from lagent.flow import Flow, arun, call
 from lagent.portal import PortalError, get_portal
 
 P = ParamSpec('P')
@@ -93,9 +93,6 @@ class Cells(AsyncInterpreter):
         super().__init__(timeout=timeout, max_sessions=max_sessions, **_resolved(options))
         self.setup = setup
         self.folder = folder
-        self._boxes: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
-        self._set_up: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._supplied: weakref.WeakSet[Any] = weakref.WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         _live.add(self)
@@ -113,8 +110,8 @@ class Cells(AsyncInterpreter):
         Raises:
             SandboxError: there is no sandbox.
         """
-        box = await self._session_box(session)
-        return await self._prepare(box)
+        _, prepared = await self._entered(session)
+        return prepared
 
     async def execute(
         self,
@@ -135,19 +132,22 @@ class Cells(AsyncInterpreter):
         Raises:
             SandboxError: there is no sandbox.
         """
-        box = await self._session_box(session)
-        prepared = await self._prepare(box)
+        box, prepared = await self._entered(session)
         if prepared is not None and not prepared.ok:
             return prepared
-        limited = copy.copy(self)
-        limited.timeout = timeout or self.timeout
-        result = await arun(limited._execute(box, code))
-        if not result.state_preserved:
-            self._set_up.discard(box)
-        if result.outcome == 'sandbox_lost':
-            self._supplied.discard(box)
+        result = await arun(self._execute(box, code, timeout or self.timeout))
+        if prepared is None:
+            return result
         # A notice is told with the first cell of a new kernel, and that was ours.
-        return _carried(result, () if prepared is None else prepared.notices)
+        return dataclasses.replace(result, notices=(*prepared.notices, *result.notices))
+
+    def sessions(self) -> set[Hashable]:
+        """The sessions that have sandboxes.
+
+        Returns:
+            Their ids.
+        """
+        return {session for _, session in self._preparations.open_boxes()}
 
     async def restart(self, session: Hashable | None = None) -> None:
         """Forget a session's variables and keep its files.
@@ -158,18 +158,19 @@ class Cells(AsyncInterpreter):
         Raises:
             SandboxError: the kernel could not be replaced; restarting again tries it again.
         """
-        box = self._boxes.get(resolve_session(session))
-        if box is not None and not box.closed:
-            self._set_up.discard(box)
-            await box.restart()
+        wanted = resolve_session(session)
+        for box, its_session in self._preparations.open_boxes():
+            if its_session == wanted:
+                self._preparations.forget(box, kernel=True)
+                await box.restart()
 
     async def restart_all(self) -> None:
         """Forget the variables of all sessions and keep their files."""
-        await asyncio.gather(*map(self.restart, list(self._boxes)))
+        await asyncio.gather(*map(self.restart, self.sessions()))
 
     async def close_all(self) -> None:
         """Remove all sandboxes; sessions get new ones when they run code again."""
-        await asyncio.gather(*map(self.close_session, list(self._boxes)))
+        await asyncio.gather(*map(self.close_session, self.sessions()))
 
     def abandon(self) -> 'concurrent.futures.Future[None] | None':
         """Have the sandboxes removed, without waiting for it; from any thread.
@@ -185,24 +186,22 @@ class Cells(AsyncInterpreter):
         future.add_done_callback(_pending.discard)
         return future
 
-    async def _session_box(self, session: Hashable | None) -> Any:
+    async def _entered(self, session: Hashable | None) -> tuple[Any, CellResult | None]:
         self._loop = asyncio.get_running_loop()
-        box = await arun(self._box(session))
-        self._boxes[resolve_session(session)] = box
-        return box
+        return await arun(self._prepared_box(session))
 
-    async def _prepare(self, box: Any) -> CellResult | None:
-        if box in self._set_up:
-            return None
+    def _is_unprepared(self, box: Any, ready: Readiness) -> bool:
+        return not ready.set_up
+
+    def _prepare(self, box: Any, ready: Readiness) -> Flow[CellResult | None]:
         setup = self.setup
         if self.folder is not None and box.pid is not None:
             setup += f'\n__import__("os").chdir({os.fspath(self.folder)!r})'
-        elif self.folder is not None and box not in self._supplied:
-            await self._supply(box, self.folder)
-            self._supplied.add(box)
-        result = _carried(await box.execute(setup)) if setup else None
-        if result is None or result.ok:
-            self._set_up.add(box)
+        elif self.folder is not None and not ready.supplied:
+            yield from call(self._supply, box, self.folder)
+            ready.supplied = True
+        result = carried((yield from call(box.execute, setup))) if setup else None
+        ready.set_up = result is None or result.ok
         return result
 
     async def _supply(self, box: Any, folder: Path) -> None:
@@ -226,11 +225,6 @@ def _resolved(options: SandboxOptions) -> dict[str, Any]:
 
 async def _running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
-
-
-def _carried(result: Any, notices: tuple[str, ...] = ()) -> CellResult:
-    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    return CellResult(**{**values, 'notices': (*notices, *result.notices)})
 
 
 def _files_below(folder: Path) -> list[Path]:

@@ -1,10 +1,10 @@
 """The layer that runs an agent's code in a sandbox, one sandbox a session."""
 
+import asyncio
 import dataclasses
 import threading
-import time
-import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Self
 from pydantic_core import SchemaSerializer, core_schema
 
 import sandbox
+from lagent.actions.cell_report import report
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
+from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import current_context, resolve_session
 from lagent.effects import Effect, emit, listening, within
+from lagent.errors import RepeatedCall
 from lagent.flow import Flow, arun, call, each, run
 from lagent.hooks import Hook
 from lagent.schema import AgentMessage
@@ -32,8 +35,7 @@ from sandbox import (
 # Other modules of lagent catch `SandboxError` and must not import `sandbox` themselves.
 __all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'execution_results']
 
-_LEAST_SHARE = 200  # characters of a cell's result that are shown, however many cells there are
-_LEAST_TIMEOUT = 0.001  # seconds
+_LEAST = 0.001  # seconds that a cell may take
 
 Source = str | PathLike[str]
 
@@ -83,9 +85,9 @@ class Interpreter(Responder):
     Args:
         policy: what each sandbox may use and do.
         backend: what isolates it: ``'docker'``, another back end's name, or a back end.
-        manager: the sandboxes to use instead of own ones, under the ids of the sessions (an id
-            that is no text is named by its type and value). It is not closed with the interpreter,
-            and `policy`, `backend`, `image`, `max_sessions` and `unsafe` are its own.
+        manager: the sandboxes to use instead of own ones, under the ids of the sessions (see
+            `SessionNames` for those that are no text). It is not closed with the interpreter, and
+            `policy`, `backend`, `image`, `max_sessions` and `unsafe` are its own.
         timeout: wall clock of one cell, in seconds; the policy's by default.
         files: path of a file, or several, to put into each new sandbox.
         name: the sender of the answers.
@@ -96,6 +98,7 @@ class Interpreter(Responder):
     """
 
     _manager_class: ClassVar[str] = 'SandboxManager'
+    _wait: ClassVar[Callable[..., Any]] = staticmethod(Future.result)
 
     def __init__(
         self,
@@ -127,8 +130,7 @@ class Interpreter(Responder):
         self._owns_manager = manager is None
         self._closed = False
         self._lock = threading.Lock()
-        # Into which container, or process, a session's files were put: a new one starts empty.
-        self._prepared: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+        self._preparations = Preparations()
 
     def __call__(self, message: AgentMessage, session_id: Hashable | None = None) -> AgentMessage:
         """Run the code of a message.
@@ -222,46 +224,47 @@ class Interpreter(Responder):
             return self._message(request.refusal, None)
         box = yield from self._box(None)
         results: list[CellResult] = []
+        refusal = ''
         for code in request.cells:
-            result = yield from within(Effect('kernel', self.name, code), self._execute(box, code))
-            results.append(_carried(result))
-            if result.outcome is Outcome.SANDBOX_LOST:
-                self._prepared.pop(box, None)
+            cell = self._execute(box, code, self.timeout)
+            try:
+                result = yield from within(Effect('kernel', self.name, code), cell)
+            except RepeatedCall as repeated:
+                if not results:
+                    raise
+                refusal = str(repeated)
+                break
+            results.append(result)
             if not result.ok:
                 break
         if len(request.cells) == 1:
             return self._message(results[0].text, results[0])
-        return self._message(_report(results, len(request.cells)), results)
+        return self._message(report(results, len(request.cells), refusal), results)
 
     def _message(self, content: str, formatted: Any) -> AgentMessage:
         return AgentMessage(
             sender=self.name, content=content, formatted=formatted, type='interpreter'
         )
 
-    def _execute(self, box: Any, code: str) -> Flow[ExecutionResult]:
-        timeout = self._cell_timeout(box)
-        if not listening():
-            done: ExecutionResult = yield from call(box.execute, code, timeout=timeout)
-            return done
-        result: ExecutionResult | None = None
+    def _execute(self, box: Any, code: str, timeout: float | None) -> Flow[CellResult]:
+        done: ExecutionResult | None = None
 
         def note(event: ExecutionEvent) -> None:
-            nonlocal result
-            result = event.result or result
+            nonlocal done
+            done = event.result or done
             if event.output is not None:
                 emit(event.output)
 
-        yield from each(box.stream(code, timeout=timeout), note)
-        assert result is not None, 'the stream of a cell ends with its result'
-        return result
-
-    def _cell_timeout(self, box: Any) -> float | None:
-        context = current_context()
-        deadline = None if context is None else context.deadline
-        if deadline is None:
-            return self.timeout
-        left = max(deadline - time.monotonic(), _LEAST_TIMEOUT)
-        return min(self.timeout or box.policy.timeout, left)
+        timeout = _within_run(timeout, box)
+        if listening():
+            yield from each(box.stream(code, timeout=timeout), note)
+        else:
+            done = yield from call(box.execute, code, timeout=timeout)
+        assert done is not None, 'the stream of a cell ends with its result'
+        self._preparations.forget(
+            box, kernel=not done.state_preserved, files=done.outcome is Outcome.SANDBOX_LOST
+        )
+        return carried(done)
 
     def _sandboxes(self) -> Any:
         with self._lock:
@@ -272,23 +275,28 @@ class Interpreter(Responder):
             return self._manager
 
     def _box(self, session: Hashable | None) -> Flow[Any]:
-        box = yield from call(self._sandboxes().session, _sandbox_id(session))
-        if self._needs_files(box):
-            # Noted at once, so that a call at the same time doesn't copy them as well.
-            self._prepared[box] = box.container_id
-            try:
-                for path in self.initial_files:
-                    yield from call(box.upload, path)
-            except BaseException:
-                self._prepared.pop(box, None)
-                raise
-            self._prepared[box] = box.container_id
-        return box
+        return (yield from self._prepared_box(session))[0]
 
-    def _needs_files(self, box: Any) -> bool:
-        if not self.initial_files:
-            return False
-        return box not in self._prepared or self._prepared[box] != box.container_id
+    def _prepared_box(self, session: Hashable | None) -> Flow[tuple[Any, Any]]:
+        """The flow of a session's sandbox, and of what preparing it gave if that was needed."""
+        session = resolve_session(session)
+        box = yield from call(self._sandboxes().session, self._name(session))
+        prepared = yield from self._preparations.once(
+            box, session, self._is_unprepared, self._prepare, self._wait
+        )
+        return box, prepared
+
+    def _name(self, session: Hashable | None) -> str:
+        return names_of(self._manager).of(resolve_session(session))
+
+    def _is_unprepared(self, box: Any, ready: Readiness) -> bool:
+        is_supplied = ready.supplied and ready.container == box.container_id
+        return bool(self.initial_files) and not is_supplied
+
+    def _prepare(self, box: Any, ready: Readiness) -> Flow[Any]:
+        for path in self.initial_files:
+            yield from call(box.upload, path)
+        ready.supplied, ready.container = True, box.container_id
 
     def _in_session(
         self, method: str, session: Hashable | None, *args: Any, **kwargs: Any
@@ -306,14 +314,15 @@ class Interpreter(Responder):
         return uploaded
 
     def _interrupt(self, session: Hashable | None) -> Flow[None]:
-        id_, manager = _sandbox_id(session), self._manager
-        if manager is not None and id_ in (yield from call(manager.sessions)):
-            box = yield from call(manager.session, id_)
+        if (manager := self._manager) is None:
+            return
+        if (name := self._name(session)) in (yield from call(manager.sessions)):
+            box = yield from call(manager.session, name)
             yield from call(box.interrupt)
 
     def _close_session(self, session: Hashable | None) -> Flow[None]:
         if self._manager is not None:
-            yield from call(self._manager.close_session, _sandbox_id(session))
+            yield from call(self._manager.close_session, self._name(session))
 
     def _close(self) -> Flow[None]:
         self._closed = True
@@ -325,6 +334,7 @@ class AsyncInterpreter(AsyncResponder, Interpreter):
     """An `Interpreter` whose methods are coroutines."""
 
     _manager_class = 'AsyncSandboxManager'
+    _wait = staticmethod(asyncio.wrap_future)
 
     async def __call__(  # type: ignore[override]
         self, message: AgentMessage, session_id: Hashable | None = None
@@ -377,26 +387,13 @@ def _paths(paths: Source | Iterable[Source]) -> list[Path]:
     return [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
 
 
-def _sandbox_id(session: Hashable | None) -> str:
-    session_id = resolve_session(session)
-    if isinstance(session_id, str):
-        return session_id
-    # The sessions 1 and '1' have memories of their own, and so they have sandboxes.
-    return f'{type(session_id).__name__}-{session_id!r}'
-
-
-def _carried(result: ExecutionResult) -> CellResult:
+def carried(result: ExecutionResult) -> CellResult:
+    """The same result as a `CellResult`."""
     fields = dataclasses.fields(ExecutionResult)
     return CellResult(**{field.name: getattr(result, field.name) for field in fields})
 
 
-def _report(results: list[CellResult], cells: int) -> str:
-    parts = []
-    for number, result in enumerate(results, 1):
-        limit = max(result.text_limit // len(results), _LEAST_SHARE)
-        text = dataclasses.replace(result, text_limit=limit).text
-        parts.append(f'[cell {number} of {cells}: {result.outcome}]\n{text}')
-    if (done := len(results)) < cells:
-        rest = f'Cell {cells} was' if done + 1 == cells else f'Cells {done + 1} to {cells} were'
-        parts.append(f'{rest} not run, because cell {done} failed.')
-    return '\n\n'.join(parts)
+def _within_run(timeout: float | None, box: Any) -> float | None:
+    context = current_context()
+    left = None if context is None else context.seconds_left
+    return timeout if left is None else min(timeout or box.policy.timeout, max(left, _LEAST))

@@ -14,6 +14,7 @@ from lagent.actions.cell_text import code_in, failure, success
 from lagent.actions.cells import SandboxOptions, on_portal
 from lagent.actions.code_tool import AsyncCodeTool, CodeTool, seconds
 from lagent.actions.parser import BaseParser, JsonParser
+from lagent.actions.sandbox_sessions import Scoped
 from lagent.context import current_context, resolve_session
 from lagent.flow import Flow
 from lagent.portal import get_portal
@@ -237,7 +238,5 @@ class AsyncIPythonInterpreter(AsyncCodeTool, IPythonInterpreter):
 
 
 def _scoped(session_id: Hashable | None) -> Hashable:
-    context = current_context()
-    own = str(resolve_session(None))
-    given = own if session_id is None else str(session_id)
-    return given if context is None or given == own else (own, given)
+    own, asked = resolve_session(None), resolve_session(session_id)
+    return asked if current_context() is None or asked == own else Scoped(own, asked)

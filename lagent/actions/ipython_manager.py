@@ -8,6 +8,7 @@ from lagent.actions.cell_text import code_in, failure, success
 from lagent.actions.cells import SandboxOptions
 from lagent.actions.code_tool import CodeTool
 from lagent.actions.parser import BaseParser, JsonParser
+from lagent.actions.sandbox_sessions import Scoped
 from lagent.context import current_context
 from lagent.portal import get_portal
 from lagent.schema import ActionReturn, ActionStatusCode
@@ -96,4 +97,4 @@ class IPythonInteractiveManager(CodeTool):
 
 def _within_run(session: int) -> Hashable:
     context = current_context()
-    return session if context is None else (context.session_id, session)
+    return session if context is None else Scoped(context.session_id, session)

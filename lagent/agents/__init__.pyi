@@ -1,7 +1,5 @@
 from .base import Agent as Agent
 from .base import AsyncAgent as AsyncAgent
-from .base import AsyncStreamingAgent as AsyncStreamingAgent
-from .base import StreamingAgent as StreamingAgent
 from .coder import AsyncCoder as AsyncCoder
 from .coder import Coder as Coder
 from .containers import AgentDict as AgentDict
@@ -19,3 +17,5 @@ from .plugin_prompt import get_plugin_prompt as get_plugin_prompt
 from .react import AsyncReAct as AsyncReAct
 from .react import ReAct as ReAct
 from .state import StateDict as StateDict
+from .streaming_agent import AsyncStreamingAgent as AsyncStreamingAgent
+from .streaming_agent import StreamingAgent as StreamingAgent

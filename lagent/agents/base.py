@@ -1,30 +1,29 @@
 """Agents: layers that take messages and answer with one.
 
 `__call__` keeps the books (context, hooks, memory) and `forward` is the user's. The books are kept
-in one flow, `_turn`; the four classes differ only in the driver that runs it.
+in one flow, `_turn`; these classes and the streaming ones differ only in the driver that runs it.
 """
 
 import copy
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from lagent.actions.hooked import settle
 from lagent.agents import unanswered
 from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.layer import Layer
+from lagent.agents.limit_answer import limit_answer
 from lagent.agents.sessions import exclusive, is_inside, wait_async, wait_blocking
-from lagent.context import RunContext, resolve_session, run_context
-from lagent.effects import Effect, emit, perform, within
+from lagent.context import RunContext, current_context, resolve_session, run_context
+from lagent.effects import Effect, perform
 from lagent.errors import LimitExceeded
-from lagent.flow import Emit, Flow, arun, astream, call, each, run, stream
+from lagent.flow import Flow, arun, call, run
 from lagent.hooks import Hook
 from lagent.limits import RunLimits
 from lagent.memory import Memory, MemoryManager
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
-
-G = TypeVar('G')
 
 MEMORY: dict[str, Any] = {'type': Memory}
 AGGREGATOR: dict[str, Any] = {'type': DefaultAggregator}
@@ -47,7 +46,7 @@ class Agent(Layer):
         aggregator: turns memory into the list of messages that the model is given.
         name: the sender of the agent's answers; the class's name by default.
         description: what the agent is for.
-        limits: what a run may use when this agent is the outermost one.
+        limits: what a run may use when this agent is the outermost one that has any.
     """
 
     def __init__(
@@ -122,16 +121,18 @@ class Agent(Layer):
         kwargs: dict[str, Any],
         stream_: 'weakref.ref[Any] | None' = None,
     ) -> Flow[AgentMessage]:
+        outer = current_context()
         is_outermost = not is_inside()
         with run_context(session, self.limits) as context:
-            gives_limits = is_outermost and context.limits.on_limit == 'return'
+            decides = is_outermost or outer is None or context.limits is not outer.limits
+            gives_limits = decides and context.limits.on_limit == 'return'
             books = self._keep_books(messages, context, kwargs, gives_limits=gives_limits)
             try:
                 return (yield from exclusive(self, context, books, self._wait_turn, stream_))
             except LimitExceeded as limit:
                 if not gives_limits:
                     raise
-                return limit_message(limit, self.name)
+                return limit_answer(limit, self.name)
 
     _wait_turn: Callable[..., Any] = staticmethod(wait_blocking)
 
@@ -157,7 +158,7 @@ class Agent(Layer):
                 if question is not None:
                     unanswered.mark(question, error)
                 raise
-            answer = limit_message(error, self.name)
+            answer = limit_answer(error, self.name)
         self.update_memory(answer, session_id)
         answer = copy.deepcopy(answer)
         for hook in tuple(self._hooks.values()):
@@ -199,6 +200,9 @@ class Agent(Layer):
         prompt = self._prompt(messages, session_id)
         effect = Effect('model', model_name(self.llm), prompt)
         reply = yield from perform(effect, self._chat, prompt, session_id, kwargs)
+        return self._parse(reply)
+
+    def _parse(self, reply: Any) -> AgentMessage:
         formatted = self.output_format.parse_response(reply) if self.output_format else None
         return AgentMessage(sender=self.name or '', content=reply, formatted=formatted)
 
@@ -236,145 +240,6 @@ class AsyncAgent(Agent):
 
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
         return self.llm.chat(prompt, session_id, **kwargs)
-
-
-class StreamingAgent(Agent):
-    """An `Agent` that hands out its answer as it grows.
-
-    A call gives a generator of messages: one for each item of `forward`, the content being all
-    that was said so far, then once more the last one, with the after-hooks applied. Only that one
-    is remembered. A consumer that leaves early leaves the question in memory.
-    """
-
-    def __call__(  # type: ignore[override]
-        self, *message: str | AgentMessage, session_id: Hashable | None = None, **kwargs: Any
-    ) -> Generator[AgentMessage, None, None]:
-        """See `Agent.__call__`.
-
-        Yields:
-            The growing answer.
-        """
-        return self._streaming(stream, message, session_id, kwargs)
-
-    def forward(
-        self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any
-    ) -> Generator[Any, None, None]:
-        """Make the answer piece by piece; override this.
-
-        Args:
-            message: the messages, already in memory.
-            session_id: the session.
-            kwargs: what the caller gave beside them.
-
-        Yields:
-            The growing answer: an `AgentMessage`, a tuple of state and text as models stream them,
-            or a text.
-        """
-        return stream(self._ask_streaming(message, session_id, kwargs))
-
-    def _streaming(
-        self,
-        driver: Callable[[Flow[None]], G],
-        messages: tuple[Any, ...],
-        session: Hashable | None,
-        kwargs: dict[str, Any],
-    ) -> G:
-        def emitting() -> Flow[None]:
-            answer = yield from self._turn(messages, session, kwargs, reference)
-            yield Emit(answer)
-
-        generator = driver(emitting())
-        # The call can end the generator of an earlier one that its reader has abandoned.
-        reference = weakref.ref(generator)
-        return generator
-
-    def _answer(
-        self, inputs: list[AgentMessage], session_id: Hashable, kwargs: dict[str, Any]
-    ) -> Flow[AgentMessage]:
-        answer = self._as_answer('')
-
-        def show(item: Any) -> AgentMessage:
-            nonlocal answer
-            answer = self._as_partial(item)
-            return copy.deepcopy(answer)
-
-        yield from each(self.forward(*inputs, session_id=session_id, **kwargs), show)
-        return answer
-
-    def _as_partial(self, item: Any) -> AgentMessage:
-        if not isinstance(item, tuple):
-            return self._as_answer(item)
-        state, text, *_ = item
-        message = self._as_answer(text)
-        message.stream_state = state
-        return message
-
-    def _ask_streaming(
-        self, messages: tuple[AgentMessage, ...], session: Hashable | None, kwargs: dict[str, Any]
-    ) -> Flow[None]:
-        session_id = resolve_session(session)
-        prompt = self._prompt(messages, session_id)
-        shown = ''
-
-        def show(item: Any) -> AgentMessage:
-            nonlocal shown
-            message = self._as_partial(item)
-            emit(message.content[len(shown) :])
-            shown = message.content
-            message.formatted = self._parse_partial(shown)
-            return message
-
-        def reading() -> Flow[str]:
-            yield from each(self.llm.stream_chat(prompt, session_id=session_id, **kwargs), show)
-            return shown
-
-        yield from within(Effect('model', model_name(self.llm), prompt), reading())
-
-    def _parse_partial(self, text: str) -> Any:
-        if self.output_format is None:
-            return None
-        try:
-            return self.output_format.parse_response(text)
-        except ValueError:
-            # A parser that needs the whole text has nothing to say about the beginning of it.
-            return None
-
-
-class AsyncStreamingAgent(StreamingAgent):
-    """A `StreamingAgent` whose call gives an asynchronous generator."""
-
-    def __call__(  # type: ignore[override]
-        self, *message: str | AgentMessage, session_id: Hashable | None = None, **kwargs: Any
-    ) -> AsyncGenerator[AgentMessage, None]:
-        """See `StreamingAgent.__call__`."""
-        return self._streaming(astream, message, session_id, kwargs)
-
-    def forward(  # type: ignore[override]
-        self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any
-    ) -> AsyncGenerator[Any, None]:
-        """See `StreamingAgent.forward`."""
-        return astream(self._ask_streaming(message, session_id, kwargs))
-
-    _hook = AsyncAgent._hook
-    _wait_turn = staticmethod(wait_async)
-
-
-def limit_message(limit: LimitExceeded, sender: str | None) -> AgentMessage:
-    """The message that stands for an answer where a limit was reached.
-
-    Args:
-        limit: the limit.
-        sender: the agent that would have answered.
-
-    Returns:
-        A message of the type ``'limit'``, with the numbers in `extra_info`.
-    """
-    return AgentMessage(
-        sender=sender or '',
-        content=str(limit),
-        type='limit',
-        extra_info={'limit': limit.limit, 'allowed': limit.allowed, 'used': limit.used},
-    )
 
 
 def model_name(llm: Any) -> str:

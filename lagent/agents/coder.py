@@ -1,13 +1,13 @@
 """The agent that answers by writing code, running it and looking at what came out."""
 
+import inspect
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Self
 
-from lagent.agents import unanswered
+from lagent.actions.hooked import Responder
 from lagent.agents.base import MEMORY, Agent, AsyncAgent
-from lagent.context import current_context
-from lagent.errors import LimitExceeded, ParseFailed, RepeatedCall
-from lagent.flow import Flow, arun, call, run
+from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
+from lagent.flow import Flow, call
 from lagent.memory import Memory
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
 from lagent.schema import AgentMessage
@@ -47,20 +47,18 @@ def has_no_code(message: AgentMessage) -> bool:
 class _Writer(Agent):
     """The model's part of a coder: remembers of a reply what the run goes on with."""
 
-    def _ask(
-        self, messages: tuple[AgentMessage, ...], session: Hashable | None, kwargs: dict[str, Any]
-    ) -> Flow[AgentMessage]:
-        reply = yield from super()._ask(messages, session, kwargs)
-        parsed = reply.formatted
+    def _parse(self, reply: Any) -> AgentMessage:
+        message = super()._parse(reply)
+        parsed = message.formatted
         if dropped := getattr(parsed, 'dropped', ''):
             # What a model wrote behind an invented observation rests on the invention: it must
             # not come back to it as history.
-            reply.content = str(reply.content).removesuffix(dropped)
-            reply.extra_info = {'dropped': dropped}
-        if isinstance(parsed, dict) and parsed['action'] and not str(reply.content).strip():
+            message.content = str(message.content).removesuffix(dropped)
+            message.extra_info = {'dropped': dropped}
+        if isinstance(parsed, dict) and parsed['action'] and not str(message.content).strip():
             # A native tool call has no text; without this the model would not see its own code.
-            reply.content = self.output_format.format_response(parsed)
-        return reply
+            message.content = self.output_format.format_response(parsed)
+        return message
 
 
 class _AsyncWriter(_Writer, AsyncAgent):
@@ -68,7 +66,7 @@ class _AsyncWriter(_Writer, AsyncAgent):
     forward = AsyncAgent.forward
 
 
-class Coder(Agent):
+class Coder(ToolAgent):
     """Thinks, writes code, has it run, observes, and answers.
 
     Attributes:
@@ -76,10 +74,14 @@ class Coder(Agent):
         interpreter: runs the code; one sandbox a session.
         finish_condition: says of a reply or an observation whether it ends the turn.
         max_turn: how many times code may be run before the answer.
+        on_max_turn: what happens after that: ``'raise'`` raises `LimitExceeded`; ``'return'`` gives
+            a message of the type ``'limit'``.
     """
 
-    _writer: ClassVar[type[Agent]] = _Writer
+    _agent_type: ClassVar[type[Agent]] = _Writer
     _interpreter: ClassVar[str] = 'lagent.actions.Interpreter'
+    _closing_replies = 1
+    _lost_result = '[no result: {}. The code may have run in part.]'
 
     def __init__(
         self,
@@ -97,76 +99,62 @@ class Coder(Agent):
         Args:
             llm: the model, or the configuration dict of one.
             interpreter: an `Interpreter`, or the configuration dict of one; by default one with
-                the Docker back end.
+                the Docker back end. An `AsyncCoder` needs an `AsyncInterpreter`.
             template: system instruction of the inner agent.
             memory: configuration of the memories of both agents.
             output_format: parser of the model's replies.
             finish_condition: see the class.
             max_turn: see the class.
-            kwargs: see `Agent`; an aggregator is the inner agent's.
+            kwargs: `on_max_turn`, and see `Agent`; an aggregator is the inner agent's.
+
+        Raises:
+            TypeError: the interpreter is asynchronous and the coder is not, or the reverse.
+            ValueError: `max_turn` is less than 1.
         """
         inner = {'aggregator': kwargs.pop('aggregator')} if 'aggregator' in kwargs else {}
-        super().__init__(memory=memory, **kwargs)
-        self.agent = self._writer(
+        super().__init__(
+            finish_condition=finish_condition,
+            max_turn=max_turn,
+            memory=memory,
+            **{'on_max_turn': 'raise', **kwargs},
+        )
+        self.agent = self._agent_type(
             llm, template, memory, output_format=output_format, name=self.name, **inner
         )
         self.interpreter = create_object(interpreter or {'type': self._interpreter})
-        self.finish_condition = finish_condition
-        self.max_turn = max_turn
+        self._check_interpreter()
 
-    def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
-        """Solve a task.
+    def _check_interpreter(self) -> None:
+        given = type(self.interpreter)
+        is_async = inspect.iscoroutinefunction(given.__call__)
+        wants_async = isinstance(self, AsyncAgent)
+        # A plain function may be awaited for; one of our classes would hold up the event loop.
+        if is_async != wants_async and (is_async or issubclass(given, Responder)):
+            needed = self._interpreter.rpartition('.')[2]
+            other = 'AsyncCoder' if is_async else 'Coder'
+            raise TypeError(
+                f'{type(self).__name__} cannot use {given.__name__}: give it an {needed}, '
+                f'or make a {other} or a subclass of it'
+            )
 
-        Args:
-            message: the task.
-            session_id: the session.
-            kwargs: given to the model.
+    def _inner(self) -> Agent:
+        return self.agent
 
-        Returns:
-            The answer: the first message that meets the finish condition.
+    def _problem(self, reply: AgentMessage) -> str | None:
+        parsed = reply.formatted
+        if not isinstance(parsed, dict) or parsed['status'] == ToolStatusCode.VALID_TOOL:
+            return None
+        return getattr(parsed, 'reason', None) or 'unknown'
 
-        Raises:
-            LimitExceeded: the turns or a limit of the run were used up.
-            ParseFailed: too many replies in a row could not be parsed.
-        """
-        return run(self._solve(message, session_id, kwargs))
+    def _act(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
+        return call(self.interpreter, reply, session_id=session_id)
 
-    def _solve(
-        self, message: tuple[AgentMessage, ...], session_id: Hashable, kwargs: dict[str, Any]
-    ) -> Flow[AgentMessage]:
-        for turn in range(self.max_turn + 1):
-            reply = yield from call(self.agent, *message, session_id=session_id, **kwargs)
-            if self.finish_condition(reply):
-                return reply  # type: ignore[no-any-return]
-            _count_parse_failure(reply)
-            if turn == self.max_turn:
-                break
-            observation = yield from self._observe(reply, session_id)
-            if self.finish_condition(observation):
-                self.agent.update_memory(observation, session_id)
-                return observation
-            message = (observation,)
-        raise LimitExceeded('max_turn', self.max_turn, self.max_turn)
+    def _ends(self, result: AgentMessage) -> bool:
+        return self.finish_condition(result)
 
-    def _observe(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
+    def _feedback(self, words: str) -> AgentMessage:
         sender = getattr(self.interpreter, 'name', 'interpreter')
-        try:
-            observation: AgentMessage = yield from call(
-                self.interpreter, reply, session_id=session_id
-            )
-        except RepeatedCall as repeated:
-            return AgentMessage(sender=sender, content=str(repeated), type='interpreter')
-        except BaseException as error:
-            # The model must not take code for run whose result it never saw.
-            lost = AgentMessage(
-                sender=sender,
-                content=f'[no result: {unanswered.words(error)}. The code may have run in part.]',
-                type='interpreter',
-            )
-            unanswered.mark(lost, error)
-            self.agent.update_memory(lost, session_id)
-            raise
-        return observation
+        return AgentMessage(sender=sender, content=words, type='interpreter')
 
     def __enter__(self) -> Self:
         return self
@@ -175,34 +163,14 @@ class Coder(Agent):
         self.interpreter.close()
 
 
-class AsyncCoder(Coder, AsyncAgent):
+class AsyncCoder(AsyncToolAgent, Coder):
     """A `Coder` whose `__call__` and `forward` are coroutines."""
 
-    _writer = _AsyncWriter
+    _agent_type = _AsyncWriter
     _interpreter = 'lagent.actions.AsyncInterpreter'
-    __call__ = AsyncAgent.__call__
-
-    async def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
-        """See `Coder.forward`."""
-        return await arun(self._solve(message, session_id, kwargs))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.interpreter.close()
-
-
-def _count_parse_failure(reply: AgentMessage) -> None:
-    context = current_context()
-    parsed = reply.formatted
-    if context is None or not isinstance(parsed, dict):
-        return
-    if parsed['status'] == ToolStatusCode.VALID_TOOL:
-        context.usage.parse_failures = 0
-        return
-    context.usage.parse_failures += 1
-    allowed = context.limits.parse_failures
-    if allowed is not None and context.usage.parse_failures >= allowed:
-        reason = getattr(parsed, 'reason', None) or 'unknown'
-        raise ParseFailed(context.usage.parse_failures, reason, str(reply.content))

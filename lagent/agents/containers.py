@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator, Generator, Hashable, Iterable, Itera
 from itertools import cycle, islice
 from typing import Any, Self
 
-from lagent.agents.base import Agent, AsyncAgent, AsyncStreamingAgent, StreamingAgent
+from lagent.agents.base import Agent, AsyncAgent
 from lagent.agents.layer import Layer
+from lagent.agents.streaming_agent import AsyncStreamingAgent, StreamingAgent
 from lagent.flow import Flow, arun, astream, call, each, run, stream
 from lagent.schema import AgentMessage
 
@@ -18,6 +19,8 @@ class NoSuchAgent(KeyError, IndexError):
 class Sequential(Agent):
     """A chain: each agent is given the answer of the one before.
 
+    Agents that are assigned to attributes are children, as everywhere, and no links.
+
     Args:
         agents: the agents, or one collection of them; pairs of name and agent, or a mapping, name
             the links, which are numbered otherwise.
@@ -26,14 +29,33 @@ class Sequential(Agent):
     Raises:
         ValueError: there are no agents.
         AssertionError: something is no agent.
+        KeyError: a name has a dot, or is an attribute's.
     """
+
+    _links: dict[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Prepare the register of links."""
+        self = super().__new__(cls)
+        object.__setattr__(self, '_links', {})  # early, as the register of children
+        return self
 
     def __init__(self, *agents: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         for key, agent in _pairs(agents):
             self.add_agent(key, agent)
-        if not self._agents:
+        if not self._links:
             raise ValueError('a Sequential needs at least one agent')
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if isinstance(value, Layer) and key in self._links:
+            raise KeyError(f'{key!r} is a link: replace it by add_agent')
+        super().__setattr__(key, value)
+
+    def named_children(self) -> Iterator[tuple[str, Layer]]:
+        """See `Layer.named_children`; the links come first."""
+        yield from self._links.items()
+        yield from super().named_children()
 
     def add_agent(self, name: Hashable, agent: Agent) -> None:
         """Append a link, or replace the one of that name.
@@ -44,9 +66,16 @@ class Sequential(Agent):
 
         Raises:
             AssertionError: it is no agent.
+            KeyError: the name has a dot, which separates the parts of a path, or is the name of an
+                attribute that holds an agent.
         """
         assert isinstance(agent, Layer), f'{agent!r} is no agent'
-        self._agents[str(name)] = agent
+        key = str(name)
+        if '.' in key:
+            raise KeyError(f'the name of a link must have no dot: {key!r}')
+        if key in self._agents:
+            raise KeyError(f'the attribute {key!r} holds an agent: give the link another name')
+        self._links[key] = agent
 
     def forward(
         self,
@@ -96,17 +125,17 @@ class Sequential(Agent):
         return answer
 
     def __getitem__(self, key: int | str) -> Any:
-        if isinstance(key, str) and key in self._agents:
-            return self._agents[key]
+        if isinstance(key, str) and key in self._links:
+            return self._links[key]
         if isinstance(key, int) and -len(self) <= key < len(self):
-            return list(self._agents.values())[key]
-        raise NoSuchAgent(f'no agent {key!r}; there are {list(self._agents)}')
+            return list(self._links.values())[key]
+        raise NoSuchAgent(f'no agent {key!r}; there are {list(self._links)}')
 
     def __len__(self) -> int:
-        return len(self._agents)
+        return len(self._links)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._agents.values())
+        return iter(self._links.values())
 
 
 class AsyncSequential(Sequential, AsyncAgent):
@@ -209,6 +238,7 @@ class AgentList(_Container, UserList[Agent]):
     """
 
     def __init__(self, agents: Iterable[Agent] | None = None) -> None:
+        Layer.__init__(self)
         UserList.__init__(self, _all_agents(agents or ()))
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -244,6 +274,7 @@ class AgentDict(_Container, UserDict[str, Agent]):
     """
 
     def __init__(self, agents: Mapping[str, Agent] | None = None) -> None:
+        Layer.__init__(self)
         UserDict.__init__(self, agents or {})
 
     def __setitem__(self, key: str, item: Agent) -> None:

@@ -15,7 +15,7 @@ from lagent.agents.plugin_prompt import (
     PLUGIN_CN,
     get_plugin_prompt,
 )
-from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent, count_parse
+from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
 from lagent.flow import Flow, call
 from lagent.hooks import InternLMActionProcessor
 from lagent.memory import Memory
@@ -141,13 +141,17 @@ class AgentForInternLM(ToolAgent):
     def _inner(self) -> Agent:
         return self.agent
 
-    def _act(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
+    def _problem(self, reply: AgentMessage) -> str | None:
         parsed = reply.formatted
         assert isinstance(parsed, dict), (
             f'`formatted` must be the dict of a tool parser, not {parsed!r:.200}'
         )
-        failed = parsed['status'] not in (ToolStatusCode.VALID_TOOL, ToolStatusCode.NO_TOOL)
-        count_parse(reply, (getattr(parsed, 'reason', '') or 'unknown') if failed else None)
+        if parsed['status'] in (ToolStatusCode.VALID_TOOL, ToolStatusCode.NO_TOOL):
+            return None
+        return getattr(parsed, 'reason', '') or 'unknown'
+
+    def _act(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
+        parsed: Any = reply.formatted
         tool_type = parsed['tool_type']
         if not tool_type:
             hint = getattr(parsed, 'hint', '')

@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from lagent.actions import BaseAction
-from lagent.agents.base import AGGREGATOR, MEMORY, Agent, AsyncAgent, model_name
-from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent, count_parse
-from lagent.context import resolve_session
-from lagent.effects import Effect, perform
+from lagent.agents.base import AGGREGATOR, MEMORY, Agent, AsyncAgent
+from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
 from lagent.flow import Flow, call
 from lagent.hooks import ActionPreprocessor
 from lagent.memory import Memory
@@ -90,20 +88,12 @@ def has_conclusion(message: AgentMessage) -> bool:
 class _Selector(Agent):
     """The model's part: remembers a reply that could not be read, and what is wrong with it."""
 
-    def _ask(
-        self, messages: tuple[AgentMessage, ...], session: Hashable | None, kwargs: dict[str, Any]
-    ) -> Flow[AgentMessage]:
-        session_id = resolve_session(session)
-        prompt = self._prompt(messages, session_id)
-        effect = Effect('model', model_name(self.llm), prompt)
-        reply = yield from perform(effect, self._chat, prompt, session_id, kwargs)
-        message = AgentMessage(sender=self.name or '', content=reply)
-        if self.output_format is not None:
-            try:
-                message.formatted = self.output_format.parse_response(reply)
-            except ValueError as error:
-                message.extra_info = {PARSE_ERROR: str(error)}
-        return message
+    def _parse(self, reply: Any) -> AgentMessage:
+        try:
+            return super()._parse(reply)
+        except ValueError as error:
+            info = {PARSE_ERROR: str(error)}
+            return AgentMessage(sender=self.name or '', content=reply, extra_info=info)
 
 
 class _AsyncSelector(_Selector, AsyncAgent):
@@ -174,11 +164,11 @@ class ReAct(ToolAgent):
     def _inner(self) -> Agent:
         return self.select_agent
 
+    def _problem(self, reply: AgentMessage) -> str | None:
+        return reply.extra_info.get(PARSE_ERROR) if isinstance(reply.extra_info, dict) else None
+
     def _act(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
-        info = reply.extra_info if isinstance(reply.extra_info, dict) else {}
-        problem = info.get(PARSE_ERROR)
-        count_parse(reply, problem)
-        if problem is not None:
+        if (problem := self._problem(reply)) is not None:
             return self._feedback(f'The reply could not be read: {problem}. Write it again.')
         result: AgentMessage = yield from call(self.actions, reply, session_id=session_id)
         return result

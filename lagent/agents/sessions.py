@@ -43,15 +43,37 @@ class Seat:
     Attributes:
         turn: done when the session is the call's own.
         stream: the generator that a streaming call was answered with.
-        reader: the thread or task that has that generator's last item; None while it runs.
+        reader: the thread or task that has that generator's last item; None while it runs. Only
+            a reference, because a task may hold the generator, which could never be dropped.
+        loop: the event loop that an asynchronous call runs on.
     """
 
-    __slots__ = ('reader', 'stream', 'turn')
+    __slots__ = ('_turn_on_loop', 'loop', 'reader', 'stream', 'turn')
 
-    def __init__(self, stream: 'weakref.ref[Any] | None') -> None:
+    def __init__(
+        self,
+        stream: 'weakref.ref[Any] | None' = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.turn: Future[None] = Future()
         self.stream = stream
-        self.reader: threading.Thread | asyncio.Task[Any] | None = None
+        self.loop = loop
+        self.reader: weakref.ref[threading.Thread | asyncio.Task[Any]] | None = None
+        self._turn_on_loop: asyncio.Future[None] | None = None
+
+    def turn_on_loop(self) -> 'asyncio.Future[None]':
+        """The turn, as the event loop can wait for it; made once."""
+        if self._turn_on_loop is None:
+            self._turn_on_loop = asyncio.wrap_future(self.turn)
+        return self._turn_on_loop
+
+    def is_lost(self) -> bool:
+        """Whether the call can never go on, nor end by itself."""
+        if self.loop is None:
+            return False
+        # While its loop runs, a stream that was dropped is about to be closed there.
+        is_dropped = self.stream is not None and self.stream() is None
+        return self.loop.is_closed() or (is_dropped and not self.loop.is_running())
 
     def watched(self, flow: Flow[T]) -> Flow[T]:
         """The same flow; while it hands out an item, `reader` says to whom."""
@@ -65,7 +87,8 @@ class Seat:
             value, error = None, None
             if isinstance(request, Emit) and self.stream is not None:
                 is_async = hasattr(self.stream(), 'aclose')
-                self.reader = _current_task() if is_async else threading.current_thread()
+                reader = _current_task() if is_async else threading.current_thread()
+                self.reader = None if reader is None else weakref.ref(reader)
             try:
                 value = yield request
             except BaseException as thrown:  # noqa: BLE001 - the flow decides what to do with it
@@ -127,7 +150,7 @@ def exclusive(
     owner: object,
     context: RunContext,
     flow: Flow[T],
-    wait_for: Callable[['Future[None]', float], Any],
+    wait_for: Callable[[Seat, float], Any],
     stream: 'weakref.ref[Any] | None' = None,
 ) -> Flow[T]:
     """The flow of a call that has its session to itself.
@@ -136,7 +159,7 @@ def exclusive(
         owner: the agent that is called.
         context: the run.
         flow: what the call does. Inside of another agent's call nothing else happens.
-        wait_for: waits until a future is done, or for so many seconds; awaited or not.
+        wait_for: waits for a seat's turn, or for so many seconds: `wait_blocking` or `wait_async`.
         stream: the generator that drives all this, where there is one.
 
     Returns:
@@ -148,44 +171,48 @@ def exclusive(
     """
     if is_inside():
         return (yield from flow)
-    key, seat = (id(owner), context.session_id), Seat(stream)
+    loop = asyncio.get_running_loop() if wait_for is wait_async else None
+    key, seat = (id(owner), context.session_id), Seat(stream, loop)
     token = _inside.set(True)
     try:
         _queues.join(key, seat)
         while not seat.turn.done():
+            yield from _end_abandoned(key)
+            if seat.turn.done():
+                break
             if context.limits.on_busy == 'raise':
                 raise SessionBusy(
                     f'Session {context.session_id!r} is in use by another call of this agent. '
                     'Nothing was changed; call again when that one has ended.'
                 )
-            yield from _end_abandoned(_queues.holder(key), context.session_id)
             context.check()
-            if not seat.turn.done():
-                yield from call(wait_for, seat.turn, _patience(context))
+            yield from call(wait_for, seat, _patience(context))
         return (yield from seat.watched(flow))
     finally:
-        _inside.reset(token)
         _queues.leave(key, seat)
+        # An abandoned stream is ended by the collector, in whatever context that runs.
+        with suppress(ValueError):
+            _inside.reset(token)
 
 
-def wait_blocking(future: 'Future[None]', seconds: float) -> None:
-    """Wait for a future in this thread.
-
-    Args:
-        future: the future.
-        seconds: how long at most.
-    """
-    wait([future], seconds)
-
-
-async def wait_async(future: 'Future[None]', seconds: float) -> None:
-    """Wait for a future without holding up the event loop.
+def wait_blocking(seat: Seat, seconds: float) -> None:
+    """Wait for a seat's turn in this thread.
 
     Args:
-        future: the future; it is not cancelled with the wait.
+        seat: the seat.
         seconds: how long at most.
     """
-    await asyncio.wait([asyncio.wrap_future(future)], timeout=seconds)
+    wait([seat.turn], seconds)
+
+
+async def wait_async(seat: Seat, seconds: float) -> None:
+    """Wait for a seat's turn without holding up the event loop.
+
+    Args:
+        seat: the seat; its turn is not cancelled with the wait.
+        seconds: how long at most.
+    """
+    await asyncio.wait([seat.turn_on_loop()], timeout=seconds)
 
 
 def _patience(context: RunContext) -> float:
@@ -193,27 +220,35 @@ def _patience(context: RunContext) -> float:
     return _LOOK_AGAIN if left is None else min(left, _LOOK_AGAIN)
 
 
-def _end_abandoned(holder: Seat, session_id: Hashable) -> Flow[None]:
-    """End a stream whose reader can't read on: it has ended, or it is who waits here."""
-    reader = holder.reader
+def _end_abandoned(key: Key) -> Flow[None]:
+    """End the holder's stream if its reader can't read on: it has ended, or it is who waits here.
+
+    A holder that can't go on at all, such as one whose event loop was closed, loses its seat.
+    """
+    holder = _queues.holder(key)
+    reader, is_lost = holder.reader, holder.is_lost()
     stream: Any = None if holder.stream is None else holder.stream()
-    if reader is None or stream is None:
-        return
-    if isinstance(reader, asyncio.Task):
-        gone, close = reader.done() or reader is _current_task(), stream.aclose
-    else:
-        is_mine = reader is threading.current_thread()
-        gone = not reader.is_alive() or (is_mine and reader is threading.main_thread())
-        close = stream.close
-        if is_mine and not gone:
-            # In a pool of threads the next item may be read by another one: not ours to end.
-            raise SessionBusy(
-                f'Session {session_id!r} is in use by a stream that this thread has not '
-                'read to its end. Read it, or close() it, and call again.'
-            )
-    if gone:
+    if reader is not None and stream is not None and (is_lost or _is_gone(reader(), key)):
         with suppress(Exception):  # what it raises while it unwinds is nobody's answer
-            yield from call(close)
+            yield from call(stream.aclose if hasattr(stream, 'aclose') else stream.close)
+    if is_lost:
+        _queues.leave(key, holder)
+
+
+def _is_gone(reader: threading.Thread | asyncio.Task[Any] | None, key: Key) -> bool:
+    if isinstance(reader, asyncio.Task):
+        return reader.done() or reader is _current_task()
+    if reader is None or not reader.is_alive():
+        return True
+    if reader is not threading.current_thread():
+        return False
+    if reader is not threading.main_thread():
+        # In a pool of threads the next item may be read by another one: not ours to end.
+        raise SessionBusy(
+            f'Session {key[1]!r} is in use by a stream that this thread has not '
+            'read to its end. Read it, or close() it, and call again.'
+        )
+    return True
 
 
 def _current_task() -> asyncio.Task[Any] | None:

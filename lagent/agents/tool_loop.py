@@ -1,4 +1,4 @@
-"""The loop of InternLM's agents: a model asks for tools and sees results until it answers."""
+"""The loop of agents with tools: a model asks for them and sees results until it answers."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Literal
@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal
 from lagent.actions import ActionExecutor, AsyncActionExecutor
 from lagent.agents import unanswered
 from lagent.agents.base import MEMORY, Agent, AsyncAgent
-from lagent.context import current_context
+from lagent.agents.limit_answer import limit_answer
+from lagent.context import RunContext, current_context
 from lagent.errors import LimitExceeded, ParseFailed, RepeatedCall
 from lagent.flow import Flow, arun, call, run
 from lagent.memory import Memory
@@ -19,20 +20,23 @@ class ToolAgent(Agent):
     Attributes:
         finish_condition: says of a reply of the inner agent whether it is the answer.
         max_turn: how many replies the inner agent may need.
-        on_limit: what happens when the last of them is no answer: ``'return'`` gives the tool's
-            message, as InternLM's agents do, with the type ``'limit'`` and with the limit in its
+        on_max_turn: what happens when the last of them is no answer: ``'return'`` gives the last
+            result, as InternLM's agents do, with the type ``'limit'`` and with the limit in its
             `extra_info`, so that nobody takes it for an answer; ``'raise'`` raises `LimitExceeded`.
     """
 
     _agent_type: ClassVar[type[Agent]] = Agent
     _executor_type: ClassVar[type[ActionExecutor]] = ActionExecutor
+    # Replies beyond `max_turn` whose requests are not carried out: they can only be the answer.
+    _closing_replies: ClassVar[int] = 0
+    _lost_result: ClassVar[str] = '[no result: {}]'
 
     def __init__(
         self,
         *,
         finish_condition: Callable[[AgentMessage], bool],
         max_turn: int,
-        on_limit: Literal['raise', 'return'] = 'return',
+        on_max_turn: Literal['raise', 'return'] = 'return',
         memory: dict[str, Any] | Memory | None = MEMORY,
         **kwargs: Any,
     ) -> None:
@@ -41,7 +45,7 @@ class ToolAgent(Agent):
         super().__init__(memory=memory, **kwargs)
         self.finish_condition = finish_condition
         self.max_turn = max_turn
-        self.on_limit = on_limit
+        self.on_max_turn = on_max_turn
 
     def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """Answer a question with the help of tools.
@@ -52,10 +56,10 @@ class ToolAgent(Agent):
             kwargs: given to the model.
 
         Returns:
-            The answer, from the inner agent; see `on_limit` for when there is none.
+            The answer, from the inner agent; see `on_max_turn` for when there is none.
 
         Raises:
-            LimitExceeded: a limit of the run was reached.
+            LimitExceeded: a limit of the run was reached, or `max_turn`.
             ParseFailed: too many replies in a row could not be read.
         """
         return run(self._solve(message, session_id, kwargs))
@@ -64,39 +68,74 @@ class ToolAgent(Agent):
         """The agent that decides what is done."""
         raise NotImplementedError
 
+    def _problem(self, reply: AgentMessage) -> str | None:
+        """Why a reply could not be read; None when it could."""
+        raise NotImplementedError
+
     def _act(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
         """Do what a reply asks for."""
         raise NotImplementedError
 
+    def _ends(self, _result: AgentMessage) -> bool:
+        """Whether a result is the answer."""
+        return False
+
     def _solve(
         self, message: tuple[AgentMessage, ...], session_id: Hashable, kwargs: dict[str, Any]
     ) -> Flow[AgentMessage]:
-        inner = self._inner()
-        for _ in range(self.max_turn):
+        inner, unread = self._inner(), 0
+        for turn in range(self.max_turn + self._closing_replies):
             reply = yield from call(inner, *message, session_id=session_id, **kwargs)
             if self.finish_condition(reply):
                 return reply  # type: ignore[no-any-return]
-            message = ((yield from self._observe(inner, reply, session_id)),)
-        inner.update_memory(message, session_id)
+            problem = self._problem(reply)
+            unread = 0 if problem is None else unread + 1
+            if problem is not None:
+                self._check_unread(unread, problem, reply, session_id)
+            if turn == self.max_turn:
+                message = (self._feedback('[not run: all turns are used up]'),)
+                break
+            result = yield from self._observe(reply, session_id)
+            if self._ends(result):
+                inner.update_memory(result, session_id)
+                return result
+            message = (result,)
         limit = LimitExceeded('max_turn', self.max_turn, self.max_turn)
-        if self.on_limit == 'raise':
+        if self.on_max_turn == 'raise':
+            self._close(message[0], limit, session_id)
             raise limit
-        numbers = {'limit': limit.limit, 'allowed': limit.allowed, 'used': limit.used}
-        return message[0].model_copy(update={'type': 'limit', 'extra_info': numbers})
+        inner.update_memory(message, session_id)
+        return limit_answer(limit, self.name, message[0])
 
-    def _observe(
-        self, inner: Agent, reply: AgentMessage, session_id: Hashable
-    ) -> Flow[AgentMessage]:
+    def _observe(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
         try:
             return (yield from self._act(reply, session_id))
         except RepeatedCall as repeated:
             return self._feedback(str(repeated))
         except BaseException as error:
-            # The next question must not come right after a call that nothing is said about.
-            lost = self._feedback(f'[no result: {unanswered.words(error)}]')
-            unanswered.mark(lost, error)
-            inner.update_memory(lost, session_id)
+            lost = self._feedback(self._lost_result.format(unanswered.words(error)))
+            self._close(lost, error, session_id)
             raise
+
+    def _check_unread(
+        self, times: int, problem: str, reply: AgentMessage, session_id: Hashable
+    ) -> None:
+        context = current_context() or RunContext()
+        context.usage.count_parse_failure()
+        allowed = context.limits.parse_failures
+        if allowed is not None and times >= allowed:
+            error = ParseFailed(times, problem, str(reply.content))
+            words = f'[not run: the reply could not be read ({problem})]'
+            self._close(self._feedback(words), error, session_id)
+            raise error
+
+    def _close(self, result: AgentMessage, error: BaseException, session_id: Hashable) -> None:
+        """Remember what came of the last reply of a run that ends without an answer.
+
+        The next question must not come right after a call that nothing is said about.
+        """
+        unanswered.mark(result, error)
+        self._inner().update_memory(result, session_id)
 
     def _feedback(self, words: str) -> AgentMessage:
         return AgentMessage(sender=self._executor_type.__name__, content=words)
@@ -112,22 +151,3 @@ class AsyncToolAgent(ToolAgent, AsyncAgent):
     async def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """See `ToolAgent.forward`."""
         return await arun(self._solve(message, session_id, kwargs))
-
-
-def count_parse(reply: AgentMessage, problem: str | None) -> None:
-    """Count a reply that could not be read, or begin to count again.
-
-    Args:
-        reply: the reply.
-        problem: what is wrong with it; None when nothing is.
-
-    Raises:
-        ParseFailed: it was one too many in a row.
-    """
-    context = current_context()
-    if context is None:
-        return
-    usage, allowed = context.usage, context.limits.parse_failures
-    usage.parse_failures = 0 if problem is None else usage.parse_failures + 1
-    if problem is not None and allowed is not None and usage.parse_failures >= allowed:
-        raise ParseFailed(usage.parse_failures, problem, str(reply.content))

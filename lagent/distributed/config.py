@@ -19,8 +19,11 @@ def read_config(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         The class, and the arguments.
 
     Raises:
-        ConfigError: there is no ``type``.
+        ConfigError: it is no mapping, or has no ``type``.
     """
+    if not isinstance(config, Mapping):
+        # Pairs would make a dict as well, and `from_config` does not look into those.
+        raise ConfigError(f'the configuration of an agent is a mapping, not {config!r:.200}')
     arguments = dict(config)
     if (target := arguments.pop('type', None)) is None:
         raise ConfigError(f'the configuration of an agent needs a "type", it has {list(config)}')

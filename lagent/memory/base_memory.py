@@ -101,8 +101,9 @@ class Memory:
 
         Returns:
             One dict of fields a message; enums stay enums, and JSON writes them as numbers. A
-            message whose content or `formatted` is a dataclass or a pydantic model has one more
-            entry, ``types``, with which `load` makes such objects again.
+            message whose content or `formatted` is a dataclass or a pydantic model, or whose
+            content is a `Completion`, has one more entry, ``types``, with which `load` makes such
+            objects again.
         """
         return [dump(message) for message in self.memory[:]]
 

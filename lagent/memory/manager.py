@@ -1,13 +1,18 @@
 """One memory a session."""
 
 import copy
+import threading
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from lagent.context import DEFAULT_SESSION
+from lagent.context import DEFAULT_SESSION, current_context
 from lagent.memory.base_memory import Memory
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
+
+# One for all managers, which are copied and pickled with their agents; nothing waits inside of it.
+# The collector may end an abandoned stream, which uses its memory, inside of it.
+_using = threading.RLock()
 
 
 class MemoryManager:
@@ -15,15 +20,29 @@ class MemoryManager:
 
     Attributes:
         cfg: configuration of a session's memory.
+        max_sessions: how many sessions are kept, None for all. Beyond that a new session takes the
+            place of the one that was used least recently; those that a run works with always stay.
         memory_map: the memories by session.
+
+    Raises:
+        ValueError: `max_sessions` is less than 1.
     """
 
-    def __init__(self, cfg: dict[str, Any] | Memory) -> None:
+    def __init__(self, cfg: dict[str, Any] | Memory, max_sessions: int | None = None) -> None:
+        if max_sessions is not None and max_sessions < 1:
+            raise ValueError(f'max_sessions must be at least 1, got {max_sessions}')
         self.cfg = cfg
+        self.max_sessions = max_sessions
         # A memory that is given as an object serves session 0; the others start from a copy of it.
         self._given = cfg if isinstance(cfg, Memory) else None
         self._prototype = copy.deepcopy(self._given)
         self.memory_map: dict[Hashable, Memory] = {}
+        # The sessions in the order of their last use, each with the ends of the runs that used it.
+        self._used: dict[Hashable, set[threading.Event]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy takes part in no run.
+        return {**vars(self), '_used': {session: set() for session in self._used}}
 
     def create_instance(self, session_id: Hashable) -> Memory:
         """Give a session an empty memory.
@@ -35,7 +54,9 @@ class MemoryManager:
             The new memory.
         """
         memory = self._new(session_id)
-        self.memory_map[session_id] = memory
+        with _using:
+            self.memory_map[session_id] = memory
+            self._use(session_id)
         return memory
 
     def _new(self, session_id: Hashable) -> Memory:
@@ -56,7 +77,11 @@ class MemoryManager:
         Returns:
             Its memory, or None when it has none.
         """
-        return self.memory_map.get(session_id)
+        with _using:
+            memory = self.memory_map.get(session_id)
+            if memory is not None:
+                self._use(session_id)
+        return memory
 
     def get_memory(self, session_id: Hashable = 0, **kwargs: Any) -> list[AgentMessage]:
         """The messages of a session.
@@ -86,8 +111,11 @@ class MemoryManager:
         """
         target = self.get(session_id)
         if target is None:
-            # Two threads may come here at once for an agent that two others share.
-            target = self.memory_map.setdefault(session_id, self._new(session_id))
+            created = self._new(session_id)
+            with _using:
+                # Two threads may come here at once for an agent that two others share.
+                target = self.memory_map.setdefault(session_id, created)
+                self._use(session_id)
         target.add(memory, **kwargs)
 
     def reset(self, session_id: Hashable = 0) -> None:
@@ -96,4 +124,25 @@ class MemoryManager:
         Args:
             session_id: the session; one that is unknown is no error.
         """
-        self.memory_map.pop(session_id, None)
+        with _using:
+            self.memory_map.pop(session_id, None)
+            self._used.pop(session_id, None)
+
+    def _use(self, session_id: Hashable) -> None:
+        """Note that a session is used, and drop others that are too many; under the lock."""
+        if self.max_sessions is None:
+            return
+        run = current_context()
+        runs = {ended for ended in self._used.pop(session_id, ()) if not ended.is_set()}
+        self._used[session_id] = runs if run is None else {*runs, run.ended}
+        if len(self.memory_map) <= self.max_sessions:
+            return
+        # Sessions from before there was a bound have not been noted: they are the oldest.
+        unnoted = [session for session in self.memory_map if session not in self._used]
+        for session in [*unnoted, *self._used]:
+            if len(self.memory_map) <= self.max_sessions:
+                return
+            runs = self._used.get(session, set())
+            if session != session_id and all(ended.is_set() for ended in runs):
+                self.memory_map.pop(session, None)
+                self._used.pop(session, None)

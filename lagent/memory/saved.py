@@ -1,21 +1,26 @@
 """Messages as plain dicts, and back to what they were.
 
 The dict of a message is that of InternLM's lagent. JSON knows no classes, so where a field holds
-an object of one, its name is put beside the fields, under ``types``, which InternLM's ignores.
+an object of one, its name is put beside the fields, under ``types``, which InternLM's ignores. A
+`Completion` is dumped as its text; what the provider said about it is there as well.
 """
 
 import sys
-from dataclasses import is_dataclass
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass
+from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
+from lagent.llms.completion import Completion, ToolCall, Usage
 from lagent.prompts.parsers import ToolStatusCode
 from lagent.schema import AgentMessage
 
 TYPES = 'types'
 
 _FIELDS = ('content', 'formatted', 'extra_info')
+_COMPLETION = 'completion'
 _PARSED = {'tool_type', 'thought', 'action', 'status'}
 
 
@@ -29,11 +34,13 @@ def dump(message: AgentMessage) -> dict[str, Any]:
         Its fields, and ``types`` where it needs them.
     """
     dumped = message.model_dump()
-    types = {
+    types: dict[str, Any] = {
         field: f'{kind.__module__}:{kind.__qualname__}'
         for field in _FIELDS
         if _is_typed(kind := type(getattr(message, field)))
     }
+    if isinstance(message.content, Completion):
+        types['content'] = {_COMPLETION: _said(message.content)}
     return {**dumped, TYPES: types} if types else dumped
 
 
@@ -56,9 +63,10 @@ def restore(dumped: dict[str, Any]) -> AgentMessage:
     message = AgentMessage(**dumped)
     types = dumped.get(TYPES)
     for field, name in types.items() if isinstance(types, dict) else ():
-        kind = _loaded_class(name) if field in _FIELDS else None
-        if kind is not None:
-            setattr(message, field, _instance(kind, getattr(message, field)))
+        if field in _FIELDS:
+            # A state that could be saved can be loaded: what has no class any more stays plain.
+            with suppress(Exception):
+                setattr(message, field, _typed(name, getattr(message, field)))
     parsed = message.formatted
     if isinstance(parsed, dict) and parsed.keys() >= _PARSED:
         message.formatted = _with_status(parsed)
@@ -75,21 +83,56 @@ def _is_typed(kind: type) -> bool:
     )
 
 
+def _typed(name: Any, value: Any) -> Any:
+    if isinstance(name, dict):
+        return _completion(value, **name[_COMPLETION])
+    kind = _loaded_class(name)
+    if kind is None or isinstance(value, kind):
+        return value
+    return TypeAdapter(kind).validate_python(value)
+
+
 def _loaded_class(name: Any) -> type | None:
     module, _, qualname = str(name).partition(':')
     found: Any = sys.modules.get(module)
     for part in qualname.split('.'):
-        found = getattr(found, part, None)
+        # A look into the bare namespace: modules that load others when they are asked for a name
+        # must not do so because a file says it.
+        if issubclass(type(found), ModuleType):
+            names = object.__getattribute__(found, '__dict__')
+        elif issubclass(type(found), type):
+            names = type.__getattribute__(found, '__dict__')
+        else:
+            return None
+        found = names.get(part)
     return found if isinstance(found, type) and _is_typed(found) else None
 
 
-def _instance(kind: type, value: Any) -> Any:
-    if isinstance(value, kind):
-        return value
-    try:
-        return TypeAdapter(kind).validate_python(value)
-    except ValidationError:
-        return value
+def _said(reply: Completion) -> dict[str, Any]:
+    """What a completion says beside its text, for JSON."""
+    fields = {name: getattr(reply, name) for name in Completion.__slots__}
+    fields['usage'] = asdict(reply.usage) if isinstance(reply.usage, Usage) else None
+    given: tuple[Any, ...] = reply.tool_calls  # a completion that was built by hand may hold others
+    fields['tool_calls'] = [asdict(call) for call in given if isinstance(call, ToolCall)] or None
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in fields.items()
+        if name == 'finish_reason' or value is not None
+    }
+
+
+def _completion(
+    text: str,
+    usage: dict[str, Any] | None = None,
+    tool_calls: list[dict[str, Any]] | tuple[()] = (),
+    **said: Any,
+) -> Completion:
+    return Completion(
+        text,
+        usage=None if usage is None else Usage(**usage),
+        tool_calls=[ToolCall(**call) for call in tool_calls],
+        **said,
+    )
 
 
 def _with_status(parsed: dict[str, Any]) -> dict[str, Any]:

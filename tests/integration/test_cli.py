@@ -15,7 +15,8 @@ from lagent.llms import Completion, ScriptedModel, from_env
 
 LOCAL = ['--backend', 'local', '--unsafe']
 COUNT = (
-    "```python\nprint(sum(1 for _ in open('table.csv')) - 1)\nn = open('out.txt', 'w').write('x')\n```"
+    "```python\nprint(sum(1 for _ in open('table.csv')) - 1)\n"
+    "n = open('out.txt', 'w').write('x')\n```"
 )
 
 
@@ -51,6 +52,37 @@ def test_run_answers_a_question_about_a_file(model, table, tmp_path):
     assert 'table.csv' in llm.calls[0].messages[0]['content']
     assert llm.calls[1].messages[-1]['content'].startswith('2\n')
     assert (tmp_path / 'saved' / 'out.txt').read_text() == 'x'
+
+
+NESTED = """```python
+import os
+for folder in 'ab':
+    os.makedirs(f'{folder}/deep')
+    open(f'{folder}/deep/same.txt', 'w').write(folder)
+open('same.txt', 'w').write('top')
+open('back\\\\slash', 'w').write('x')
+```"""
+
+
+def test_saved_files_keep_their_folders_and_a_refused_one_is_told(model, tmp_path):
+    model(NESTED, 'Done.')
+    saved = tmp_path / 'saved'
+    result = lagent('run', 'Go', *LOCAL, '--save', saved)
+    assert result.exit_code == cli.SANDBOX_FAILED
+    found = {path.relative_to(saved).as_posix(): path.read_text() for path in saved.rglob('*.txt')}
+    assert found == {'same.txt': 'top', 'a/deep/same.txt': 'a', 'b/deep/same.txt': 'b'}
+    for words in ('backslash', 'Done.'):
+        assert words in result.output
+    assert result.output.replace('\n', '').count('saved ') == 3
+
+
+def test_a_conversation_survives_what_cannot_be_saved(model, tmp_path):
+    model(COUNT.replace('table.csv', '/dev/null'), 'One.', 'Two.')
+    (tmp_path / 'file').write_text('in the way')
+    result = lagent('chat', *LOCAL, '--save', tmp_path / 'file' / 'saved', stdin='a\nb\n/quit\n')
+    assert result.exit_code == 0, result.output
+    for words in ('One.', 'Two.', 'FileRefused'):
+        assert words in result.output
 
 
 def test_run_speaks_json(model, table):

@@ -1,7 +1,9 @@
 """The HTTP server of one agent: ``python -m lagent.distributed.http_serve.app --config JSON``.
 
-It knows no users: whoever reaches the port speaks with the agent, and browsers are let in from any
-page. Listen on the loopback interface, or put a proxy with authentication before it.
+It knows no users: whoever reaches the port speaks with the agent. As in InternLM's, that is any web
+page which a browser on this machine shows, too: where people browse, say with ``--allow-origin``
+which pages may (``--allow-origin none`` for no page at all). Listen on the loopback interface, or
+put a proxy with authentication before it.
 """
 
 import argparse
@@ -11,19 +13,22 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lagent._extras import require
 from lagent.distributed.config import read_config
+from lagent.distributed.http_serve.client import is_loopback
 from lagent.schema import AgentMessage
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 EXTRA = 'serve'
+ANY_ORIGIN = ('*',)
 
 _log = logging.getLogger(__name__)
 
@@ -48,12 +53,15 @@ class AgentAPIServer:
     ``POST /chat_completion`` takes ``{"message": [text or message, ...], "session_id": 0, ...}``,
     with the further arguments of the agent's call beside them, and gives the answer's fields.
     ``GET /memory/{session_id}`` gives what the agent remembers, ``GET /health_check`` that it is
-    there. Agents may be synchronous (each call then has a thread), asynchronous or streaming.
+    there. There, digits are a number and anything else is a text; one of digits is quoted:
+    ``/memory/"7"``. Agents may be synchronous (each call then has a thread), asynchronous or
+    streaming.
 
     Args:
         config: the agent's configuration; see `read_config`.
         host: address to listen at.
         port: port to listen at.
+        allow_origins: see `create_app`.
 
     Raises:
         ExtraMissing: FastAPI or uvicorn is not installed.
@@ -64,20 +72,34 @@ class AgentAPIServer:
     """
 
     def __init__(
-        self, config: Mapping[str, Any], host: str = '127.0.0.1', port: int = 8090
+        self,
+        config: Mapping[str, Any],
+        host: str = '127.0.0.1',
+        port: int = 8090,
+        *,
+        allow_origins: Sequence[str] = ANY_ORIGIN,
     ) -> None:
         uvicorn = require('uvicorn', EXTRA)
         agent_class, arguments = read_config(config)
         self.agent = agent_class(**arguments)
-        self.app = create_app(self.agent)
+        self.app = create_app(self.agent, allow_origins)
+        if '*' not in allow_origins and is_loopback(host):
+            # A page may have its own name lead to this machine, and be of no other origin then.
+            from fastapi.middleware.trustedhost import TrustedHostMiddleware
+
+            names = [host, 'localhost', '127.0.0.1', '[::1]']
+            self.app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
         uvicorn.run(self.app, host=host, port=port)
 
 
-def create_app(agent: Any) -> 'FastAPI':
+def create_app(agent: Any, allow_origins: Sequence[str] = ANY_ORIGIN) -> 'FastAPI':
     """The web application of an agent, for any ASGI server; see `AgentAPIServer`.
 
     Args:
         agent: the agent.
+        allow_origins: origins of the web pages that may speak with the agent, such as
+            ``'https://chat.example'``; what comes from other pages is refused before the agent
+            sees it. ``'*'`` allows all.
 
     Returns:
         The application.
@@ -93,8 +115,19 @@ def create_app(agent: Any) -> 'FastAPI':
 
     app = FastAPI(title='lagent', docs_url='/')
     app.add_middleware(
-        CORSMiddleware, allow_origins=['*'], allow_methods=['*'], allow_headers=['*']
+        CORSMiddleware, allow_origins=list(allow_origins), allow_methods=['*'], allow_headers=['*']
     )
+    if '*' not in allow_origins:
+
+        @app.middleware('http')
+        async def known_pages_only(
+            request: Request, call_next: Callable[[Request], Awaitable[Response]]
+        ) -> Response:
+            # A page may send what it can't read the answer of, which would do to drive an agent.
+            origin = request.headers.get('origin')
+            if origin is not None and origin not in allow_origins:
+                return JSONResponse({'detail': 'this page is not allowed'}, status_code=403)
+            return await call_next(request)
 
     @app.get('/health_check')
     def health_check() -> dict[str, Any]:
@@ -113,10 +146,10 @@ def create_app(agent: Any) -> 'FastAPI':
         except Exception:  # noqa: BLE001 - the server outlives what an agent raises
             return failed('the agent failed')
 
-    @app.get('/memory/{session_id}')
-    def memory(session_id: int) -> Response:
+    @app.get('/memory/{session_id:path}')
+    def memory(session_id: str) -> Response:
         try:
-            return JSONResponse(jsonable_encoder(agent.state_dict(session_id)))
+            return JSONResponse(jsonable_encoder(agent.state_dict(_session(session_id))))
         except Exception:  # noqa: BLE001 - as above
             return failed('the memory could not be read')
 
@@ -135,7 +168,7 @@ async def _answer(agent: Any, question: Question) -> AgentMessage:
     else:
         answer = await asyncio.to_thread(_call, agent, question.message, arguments)
     if hasattr(answer, '__aiter__'):
-        answer = [item async for item in answer][-1]
+        answer = await _last(answer)
     if isinstance(answer, AgentMessage):
         return answer
     return AgentMessage(sender=getattr(agent, 'name', None) or 'agent', content=answer)
@@ -143,7 +176,23 @@ async def _answer(agent: Any, question: Question) -> AgentMessage:
 
 def _call(agent: Any, messages: list[str | AgentMessage], arguments: dict[str, Any]) -> Any:
     answer = agent(*messages, **arguments)
-    return list(answer)[-1] if inspect.isgenerator(answer) else answer
+    return deque(answer, maxlen=1).pop() if inspect.isgenerator(answer) else answer
+
+
+async def _last(answers: AsyncIterator[Any]) -> Any:
+    last: deque[Any] = deque(maxlen=1)
+    async for answer in answers:
+        last.append(answer)
+    return last.pop()
+
+
+def _session(written: str) -> int | str:
+    """The session that a path names: a number or a quoted text, as in JSON, or a plain text."""
+    try:
+        session = json.loads(written)
+    except ValueError:
+        return written
+    return session if type(session) in (int, str) else written
 
 
 def main() -> None:
@@ -159,10 +208,21 @@ def main() -> None:
         help='configuration of the agent, as JSON; "-" reads it from standard input, where other '
         'users of the machine do not see the keys in it',
     )
+    parser.add_argument(
+        '--allow-origin',
+        action='append',
+        metavar='ORIGIN',
+        help='origin of web pages that may speak with the agent; may be repeated (default: all)',
+    )
     given = parser.parse_args()
     config = sys.stdin.read() if given.config == '-' else given.config
     logging.basicConfig(level=logging.INFO)
-    AgentAPIServer(json.loads(config), host=given.host, port=given.port)
+    AgentAPIServer(
+        json.loads(config),
+        host=given.host,
+        port=given.port,
+        allow_origins=given.allow_origin or ANY_ORIGIN,
+    )
 
 
 if __name__ == '__main__':

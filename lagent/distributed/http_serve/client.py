@@ -1,8 +1,10 @@
 """Clients of an agent that is served over HTTP: call them like the agent."""
 
 import ipaddress
+import json
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from lagent.portal import get_portal
 from lagent.schema import AgentMessage
@@ -56,7 +58,7 @@ class HTTPAgentClient:
         """What the agent remembers.
 
         Args:
-            session_id: the session: a number.
+            session_id: the session: a number or a text.
 
         Returns:
             See `Layer.state_dict`; with numbers in place of enums.
@@ -88,7 +90,7 @@ class HTTPAgentClient:
 
     async def _state_dict(self, session_id: Hashable) -> Any:
         async with self._http(self.timeout) as http:
-            return (await http.get(f'/memory/{session_id}')).json()
+            return (await http.get(f'/memory/{quote(json.dumps(session_id), safe="")}')).json()
 
     def _http(self, timeout: float | None) -> 'httpx.AsyncClient':
         import httpx
@@ -97,7 +99,7 @@ class HTTPAgentClient:
         return httpx.AsyncClient(
             base_url=f'http://{self.host}:{self.port}',
             timeout=timeout,
-            trust_env=not _is_loopback(self.host),
+            trust_env=not is_loopback(self.host),
         )
 
 
@@ -111,7 +113,12 @@ class AsyncHTTPAgentClient(HTTPAgentClient):
         return await self._ask(message, session_id, kwargs)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own.
+
+    Args:
+        host: an IP address, or a name.
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -64,7 +64,8 @@ class ToolParser(StrParser):
             template: see `StrParser`; has the fields ``begin`` and ``end`` as well.
             begin: see the class.
             end: see the class.
-            validate: see the class; may be the dotted path of a function.
+            validate: see the class; may be the dotted path of a function. In the data of
+                `from_config` it has to be allowed there.
             kwargs: further fields of the template.
 
         Raises:

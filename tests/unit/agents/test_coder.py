@@ -169,9 +169,22 @@ def test_failures_are_in_a_row_only_within_one_question():
     assert context.usage.parse_failures == 3
 
 
+def test_failures_of_other_agents_of_the_run_are_not_counted():
+    cut = Completion('```python\nprint(1', finish_reason='length')
+    coders = [Coder(ScriptedModel([cut, CODE, 'Done.']), Notes('cut', '42')) for _ in range(3)]
+    limits = RunLimits(parse_failures=2, repeated_calls=None)
+
+    class Nested(Notes):
+        def __call__(self, message, session_id=None):
+            return super().__call__(message) if coders.pop()('sub').content == 'Done.' else None
+
+    outer = Coder(ScriptedModel([cut, CODE, cut, 'Done.']), Nested(*['x'] * 3), limits=limits)
+    assert outer('q').content == 'Done.'
+
+
 def test_an_interpreter_of_the_other_kind_is_refused():
     with pytest.raises(
-        TypeError, match='Coder cannot use AsyncInterpreter: give it an Inter.*Async'
+        TypeError, match='Coder cannot use AsyncInterpreter: give it an Interpreter'
     ):
         Coder(ScriptedModel([]), AsyncInterpreter())
     with pytest.raises(

@@ -43,6 +43,10 @@ def loop():
     loop.close()
 
 
+async def begin(stream):
+    return await anext(stream)
+
+
 def last(agent, question='ghi'):
     async def read():
         return [item.content async for item in agent(question)][-1]
@@ -53,7 +57,7 @@ def last(agent, question='ghi'):
 def test_a_stream_that_is_kept_beyond_its_loop(loop):
     agent = Stream()
     kept = agent('abc')
-    assert loop.run_until_complete(anext(kept)).content == 'a'
+    assert loop.run_until_complete(begin(kept)).content == 'a'
     loop.close()
     assert last(agent) == 'ghi'
     said = [message.content for message in agent.memory.get_memory()]
@@ -63,7 +67,7 @@ def test_a_stream_that_is_kept_beyond_its_loop(loop):
 def test_a_stream_that_is_dropped_after_its_loop(loop):
     agent = Stream()
     kept = agent('abc')
-    loop.run_until_complete(anext(kept))
+    loop.run_until_complete(begin(kept))
     loop.close()
     del kept
     gc.collect()
@@ -74,7 +78,7 @@ def test_a_stream_that_is_dropped_after_its_loop(loop):
 def test_a_stream_that_is_dropped_while_its_loop_stands_still(loop):
     agent = Stream()
     kept = agent('abc')
-    loop.run_until_complete(anext(kept))
+    loop.run_until_complete(begin(kept))
     del kept
     gc.collect()
     assert last(agent) == 'ghi'
@@ -94,7 +98,7 @@ def test_a_call_whose_loop_was_closed(loop):
 def test_a_stream_that_nobody_can_read_is_no_reason_to_be_busy(loop):
     agent = Stream(limits=RunLimits(on_busy='raise'))
     kept = agent('abc')
-    loop.run_until_complete(anext(kept))
+    loop.run_until_complete(begin(kept))
     loop.close()
     assert last(agent) == 'ghi'
 
@@ -107,8 +111,7 @@ def test_a_call_that_is_ended_in_another_context_frees_its_session():
     flow = Sync()._turn(('q',), None, {})
     contextvars.copy_context().run(next, flow)
     assert len(_queues) == 1
-    with pytest.raises(RuntimeError, match='ignored GeneratorExit'):
-        flow.close()
+    flow.close()
 
 
 async def test_a_long_wait_leaves_no_callbacks_behind():

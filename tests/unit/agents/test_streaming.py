@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from pydantic import BaseModel
 
 from lagent.agents import AsyncStreamingAgent, StreamingAgent
 from lagent.effects import subscribe
@@ -42,10 +43,13 @@ def test_no_call_is_valid_before_the_reply_has_ended(cls, text, parser):
 
 
 def test_the_code_so_far_is_shown():
-    items = collected(StreamingAgent, [TEXT], CodeParser(), chunk=len(TEXT) // 2)
-    partial = items[0].formatted
-    assert partial['thought'] == 'I compute.\n'
-    assert TEXT.count(partial['action']) == 1
+    items = collected(StreamingAgent, [TEXT], CodeParser(), chunk=TEXT.index('print(7)'))
+    assert items[0].formatted == {
+        'tool_type': 'interpreter',
+        'thought': 'I compute.\n',
+        'action': 'print(6)\n',
+        'status': ToolStatusCode.INCOMPLETE,
+    }
 
 
 def test_a_program_that_was_cut_off_is_not_valid():
@@ -90,9 +94,9 @@ class Words(StrParser):
 def test_another_parser_is_asked_about_every_beginning():
     parser = Words()
     items = collected(StreamingAgent, ['abcd'], parser, chunk=1)
-    partial = [item.formatted and item.formatted['status'] for item in items]
-    assert partial == [None, -2, None, -2, 1, 1]
-    assert parser.lengths == [1, 2, 3, 4, 4]
+    statuses = [item.formatted and item.formatted['status'] for item in items]
+    assert statuses == [None, -2, None, 1, 1]
+    assert parser.lengths == [1, 2, 3, 4]
 
 
 def test_but_not_about_long_ones():
@@ -110,8 +114,13 @@ def test_what_the_parser_says_at_the_end_is_raised(cls):
 
 
 def test_json_is_there_once_it_is_whole():
-    items = collected(StreamingAgent, ['{"a": 1}'], JSONParser(), chunk=4)
-    assert [item.formatted for item in items] == [None, {'a': 1}, {'a': 1}, {'a': 1}]
+    parser = JSONParser(function_format=Answer)
+    items = collected(StreamingAgent, ['{"a": 1}'], parser, chunk=4)
+    assert [item.formatted for item in items] == [None, {'a': 1}, {'a': 1}]
+
+
+class Answer(BaseModel):
+    a: int
 
 
 class Model:
@@ -129,7 +138,7 @@ def streamed(*items):
 
 
 def test_a_model_that_never_says_that_it_has_ended():
-    items = streamed((ModelStatusCode.STREAM_ING, TEXT[:20], None), (1, TEXT, None))
+    items = streamed((ModelStatusCode.STREAM_ING, TEXT[:35], None), (1, TEXT, None))
     assert [item.formatted['status'] for item in items] == [-2, -2, 1]
     assert isinstance(items[-1], AgentMessage)
 
