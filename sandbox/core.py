@@ -88,8 +88,13 @@ class Session:
         return self._closed
 
     @property
+    def backend(self) -> str:
+        """Name of what isolates the session."""
+        return self._backend.name
+
+    @property
     def _is_process(self) -> bool:
-        return self._backend.name in {'local', 'bubblewrap'}
+        return self.backend in {'local', 'bubblewrap'}
 
     @property
     def container_id(self) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from pathlib import Path
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from lagent.actions.interpreter import AsyncInterpreter, CellResult, carried
+from lagent.actions.interpreter import AsyncInterpreter, CellResult, SandboxError, carried
 from lagent.actions.sandbox_sessions import Readiness
 from lagent.context import resolve_session
 from lagent.flow import Flow, arun, call
@@ -77,8 +77,9 @@ class Cells(AsyncInterpreter):
         options: back end, policy, image and consent.
         timeout: wall clock of a cell that is given none, in seconds.
         setup: code that each new kernel runs first.
-        folder: folder of the host that the code works with: a process works in it, a container in
-            a copy of its files.
+        folder: folder of the host that the code works with: a process without isolation works in
+            it, a sandbox in a copy of its files, which in a container has the same path unless
+            that belongs to the container's system.
         max_sessions: how many sandboxes may exist at once.
     """
 
@@ -90,7 +91,12 @@ class Cells(AsyncInterpreter):
         folder: Path | None = None,
         max_sessions: int = 32,
     ) -> None:
-        super().__init__(timeout=timeout, max_sessions=max_sessions, **_resolved(options))
+        shared = {'timeout': timeout, 'max_sessions': max_sessions, **_resolved(options)}
+        try:
+            super().__init__(workspace=None if folder is None else str(folder), **shared)
+        except SandboxError:
+            # The path belongs to the container's system: the copy lies where others have theirs.
+            super().__init__(**shared)
         self.setup = setup
         self.folder = folder
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -195,7 +201,7 @@ class Cells(AsyncInterpreter):
 
     def _prepare(self, box: Any, ready: Readiness) -> Flow[CellResult | None]:
         setup = self.setup
-        if self.folder is not None and box.pid is not None:
+        if self.folder is not None and box.backend == 'local':
             setup += f'\n__import__("os").chdir({os.fspath(self.folder)!r})'
         elif self.folder is not None and not ready.supplied:
             yield from call(self._supply, box, self.folder)

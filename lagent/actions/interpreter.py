@@ -41,10 +41,7 @@ Source = str | PathLike[str]
 
 
 class CellResult(ExecutionResult):
-    """An `ExecutionResult` that a message's dump can hold, images included.
-
-    In dumps it is the dict of `to_dict`; `execution_results` makes results of it again.
-    """
+    """An `ExecutionResult` whose dump in a message is a dict; `execution_results` reads it back."""
 
     __pydantic_serializer__: ClassVar[SchemaSerializer] = SchemaSerializer(
         core_schema.any_schema(
@@ -92,6 +89,7 @@ class Interpreter(Responder):
         files: path of a file, or several, to put into each new sandbox.
         name: the sender of the answers.
         image: the Docker image; the project's own by default.
+        workspace: where a container has its workspace; elsewhere it is where the back end has it.
         max_sessions: how many sandboxes may exist at once.
         unsafe: allows a back end that does not isolate.
         hooks: hooks whose `before_action` and `after_action` are called.
@@ -110,6 +108,7 @@ class Interpreter(Responder):
         name: str = 'interpreter',
         *,
         image: str | None = None,
+        workspace: str | None = None,
         max_sessions: int = 32,
         unsafe: bool = False,
         hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
@@ -119,6 +118,8 @@ class Interpreter(Responder):
         self.policy = policy or SandboxPolicy()
         self.timeout = timeout
         self.initial_files = _paths(files)
+        if workspace is not None and backend == 'docker':
+            backend = sandbox.DockerBackend(image=image, workspace=workspace)
         self._options = {
             'policy': self.policy,
             'backend': backend,

@@ -56,7 +56,8 @@ class IPythonInterpreter(CodeTool):
         timeout: wall clock of one call, in seconds.
         user_data_dir: folder with files for the code; by default what the environment variable
             ``USER_DATA_DIR`` names. With the back end ``'local'`` the code works in this folder;
-            in a container it works in a copy of its files, and what it writes stays there.
+            in a container it works in a copy of its files at the same path, and what it writes
+            stays there.
         work_dir: folder that images are put into; it is made at once.
         description: replaces the tool's description.
         parser: class that reads the inputs.
