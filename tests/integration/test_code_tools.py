@@ -161,9 +161,8 @@ def test_user_data(options, tmp_path):
         folder = tool({'command': 'import os\nprint(os.getcwd())'}).format_result()
         tool.reset()
         assert tool({'command': 'import os\nprint(os.getcwd())'}).format_result() == folder
-    is_local = options['backend'] == 'local'
-    assert (folder == os.fspath(data)) == is_local
-    assert (data / 'new.txt').exists() == is_local
+    assert folder == os.fspath(data)
+    assert (data / 'new.txt').exists() == (options['backend'] == 'local')
 
 
 def test_programs(options):
@@ -194,7 +193,7 @@ EXITING = """
 from lagent.actions import IPythonInteractive
 tool = IPythonInteractive(backend='local', unsafe=True)
 tool({'command': '1'})
-print([box.pid for box in tool._cells._boxes.values()][0])
+print([box.pid for box, _ in tool._cells._preparations.open_boxes()][0])
 """
 
 
