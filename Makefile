@@ -17,15 +17,18 @@ DEMO_MODEL :=
 DEMO_ENV := core
 endif
 
+# BACKEND=bubblewrap does without a Docker engine: the kernel runs with this environment's libraries.
+DEMO_RUN := $(if $(BACKEND),$(SUBMAKE) host-kernel,scripts/with-docker.sh $(SUBMAKE) image)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint format types examples wheel image model data env lock clean run-demo run-tests run-examples
+.PHONY: help demo test unit lint format types examples wheel image model data env lock clean host-kernel run-demo run-tests run-examples
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## A model writes code, a container runs it, the answer comes back
 	@scripts/env.sh $(DEMO_ENV)
-	@scripts/with-docker.sh $(SUBMAKE) image $(DEMO_MODEL) data run-demo
+	@$(DEMO_RUN) $(DEMO_MODEL) data run-demo
 
 test: ## All tests but those for a GPU; ARGS='-k fence' passes options to pytest
 	@scripts/env.sh test
@@ -70,6 +73,12 @@ lock: env ## Write the versions installed now into requirements/constraints.txt
 clean: ## Remove what the commands above made, except the kernel image
 	rm -rf .venv .cache build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+host-kernel:
+	@command -v bwrap >/dev/null || { echo 'install bubblewrap first: apt install bubblewrap' >&2; exit 1; }
+	@$(BIN)/python -c 'import ipykernel, matplotlib, pandas' 2>/dev/null || { \
+		echo 'installing what the kernel needs into .venv' >&2; \
+		$(BIN)/pip install -q -c requirements/constraints.txt -e '.[local]' pandas matplotlib; }
 
 run-demo:
 	@$(BIN)/python examples/demo.py $(ARGS)

@@ -86,7 +86,8 @@ def main() -> None:
     clock = Clock(console)
     question = os.environ.get('QUESTION') or QUESTION
 
-    with Interpreter(files=[TABLE], timeout=60) as interpreter:
+    backend = os.environ.get('BACKEND') or 'docker'
+    with Interpreter(backend=backend, files=[TABLE], timeout=60) as interpreter:
         with console.status('Loading the model …'):
             coder, label = make_coder(interpreter)
         clock.lap('model loaded')

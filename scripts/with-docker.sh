@@ -88,7 +88,7 @@ explain() {
     fi
     die 'there is no Docker engine, and every piece of code runs in a container' \
         'Debian, Ubuntu:  sudo apt install docker.io && sudo usermod -aG docker "$USER"' \
-        'macOS, Windows:  install Docker Desktop and start it' \
+        'Without an engine:  sudo apt install bubblewrap && make demo BACKEND=bubblewrap' \
         'As root on Debian, this command installs and starts an engine itself.'
 }
 
