@@ -5,8 +5,11 @@ machine is gone the next call starts another, and each time the next result says
 """
 
 import asyncio
+import contextlib
+import os
 import secrets
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from sandbox import files as transfer
@@ -23,6 +26,7 @@ from sandbox.types import ExecutionResult, FileInfo, Timings
 
 SESSION_LABEL = 'lagent.sandbox.session'
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
+_KEEP = 10.0  # seconds for files with what a result has no room for
 
 FileState = dict[str, FileEntry]
 
@@ -36,6 +40,7 @@ class Call:
         self.listener = listener
         self.asked = time.monotonic()
         self.stop = asyncio.Event()
+        self.has_turn = False
         self.started = False
         self.abandoned = False  # whether nobody will see the result
         self.task: asyncio.Task[ExecutionResult] | None = None
@@ -43,6 +48,9 @@ class Call:
 
 class Session:
     """What both faces share: the state of a session and the one way through it.
+
+    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
+    `close()` does nothing.
 
     Args:
         policy: What the sandbox may use and do.
@@ -76,6 +84,8 @@ class Session:
         self._loss_told = False  # whether the last result said that state was lost
         self._outputs = Outputs(policy)
         self._files: FileState | None = {}  # as last seen; None when they may have changed
+        self._file_calls = 0
+        self._process = os.getpid()
         self.last_used = time.monotonic()
 
     def __repr__(self) -> str:
@@ -109,7 +119,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a call is in progress or queued."""
-        return bool(self._calls) or self._lock.locked()
+        return bool(self._calls) or self._file_calls > 0 or self._lock.locked()
 
     def _note(self, notice: str) -> None:
         """Tell the next result something that it has to say."""
@@ -119,6 +129,7 @@ class Session:
     # Machines
 
     def _check_open(self) -> None:
+        check_process(f'the session {self.id!r}', self._process)
         if self._closing:
             raise SandboxClosed(
                 f'the session {self.id!r} is closed; its variables and files are gone.',
@@ -149,6 +160,7 @@ class Session:
         if (lost := self._machine) is not None:
             await self._drop_machine()
             self._untold = [verdict.ran_in_new_sandbox(lost.loss or 'its session was restarted')]
+        self._check_open()
         sweep_soon(self._backend.name)
         labels = {SESSION_LABEL: self.id}
         self._machine = await open_machine(self._backend, self.policy, labels)
@@ -164,6 +176,17 @@ class Session:
             return machine
         async with self._lock:
             return await self._running()
+
+    @contextlib.asynccontextmanager
+    async def _file_call(self) -> AsyncIterator[Machine]:
+        """Give a call the machine whose files it uses; the session is busy meanwhile."""
+        self._file_calls += 1
+        self.last_used = time.monotonic()
+        try:
+            yield await self._any_machine()
+        finally:
+            self._file_calls -= 1
+            self.last_used = time.monotonic()
 
     # Cells
 
@@ -191,12 +214,15 @@ class Session:
         assert call.task is not None
         call.abandoned = True
         call.stop.set()
+        if not call.has_turn:
+            call.task.cancel()
         await asyncio.wait({call.task}, timeout=self.policy.interrupt_grace + _STOP_SLACK)
         if call.task.done() and not call.task.cancelled():
             call.task.exception()  # nobody else will look at it
 
     async def _cell(self, call: Call) -> ExecutionResult:
         async with self._lock:
+            call.has_turn = True
             machine = await self._awaited_machine(call)
             if self._files is None:
                 self._files, _ = await self._look(machine)
@@ -247,6 +273,8 @@ class Session:
         try:
             await machine.restart()
         except SandboxError as error:
+            if machine.loss is not None:
+                return [], [verdict.sandbox_gone(machine.loss)]
             self._note(verdict.RAN_IN_NEW_KERNEL)
             return [], [f'no new kernel could be started yet: {error.message}']
         self._note(verdict.RAN_IN_NEW_KERNEL)
@@ -256,7 +284,11 @@ class Session:
         """Keep text that the result has no room for; return its files and what there is to say."""
         if machine.loss is not None or self._closing:
             return [], []
-        return await self._outputs.keep(machine.files, spill)
+        try:
+            async with asyncio.timeout(_KEEP):
+                return await self._outputs.keep(machine.files, spill)
+        except TimeoutError:
+            return [], [f'the full output could not be kept in a file within {_KEEP:g} s']
 
     async def _made(
         self, machine: Machine, kept: list[str]
@@ -303,10 +335,13 @@ class Session:
                 await self._replace_kernel(machine)
                 if machine.loss is not None:
                     await self._new_machine()
-            self._untold = []
+            # A new kernel is what was asked for; lost files are news.
+            self._untold = [told for told in self._untold if told != verdict.RAN_IN_NEW_KERNEL]
 
     async def _shut(self) -> None:
         """Remove the machine and end all calls; what fails may be repeated."""
+        if os.getpid() != self._process:
+            return  # the sandbox is that of the process that forked this one
         self._closing = True
         for call in list(self._calls):
             call.stop.set()
@@ -319,7 +354,22 @@ class Session:
         # The handle is kept until the removal has succeeded.
         if (machine := self._machine) is not None:
             await machine.close()
-            self._machine = None
+            if self._machine is machine:  # there may be another one by now
+                self._machine = None
+
+
+def check_process(what: str, process: int) -> None:
+    """Refuse to use in a forked process what another process owns.
+
+    Raises:
+        SandboxError: This is not the process of that id.
+    """
+    if os.getpid() != process:
+        raise SandboxError(
+            f'{what} belongs to process {process}, which forked this one, and can only be used '
+            'there; nothing was changed.',
+            hint='Make a Sandbox of its own in each process, after the fork.',
+        )
 
 
 def _differs(old: FileEntry, new: FileEntry) -> bool:

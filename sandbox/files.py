@@ -8,8 +8,8 @@ temporary name in the folder that the caller chose.
 import asyncio
 import contextlib
 import os
+import secrets
 import stat
-import tempfile
 import unicodedata
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
@@ -104,14 +104,12 @@ async def download(
     folder = Path(to)
     target = folder / PurePosixPath(check_name(name)).name
     await asyncio.to_thread(_prepare, folder, target)
-    descriptor, temporary = await asyncio.to_thread(
-        tempfile.mkstemp, dir=folder, prefix='.', suffix='.part'
-    )
+    descriptor, temporary = await asyncio.to_thread(_create, folder)
     try:
         with open(descriptor, 'wb', buffering=0) as file:  # noqa: ASYNC230, PTH123 - it is open already
             async for chunk in read(files, name, policy):
                 await asyncio.to_thread(_write_all, file.fileno(), chunk)
-        await asyncio.to_thread(_publish, temporary, target)
+        await asyncio.to_thread(temporary.replace, target)
     except BaseException:
         await asyncio.to_thread(_discard, temporary)
         raise
@@ -217,16 +215,15 @@ def _prepare(folder: Path, target: Path) -> None:
         raise _refused(str(target), 'a folder of that name is in the way')
 
 
-def _publish(temporary: str, target: Path) -> None:
-    umask = os.umask(0)
-    os.umask(umask)
-    Path(temporary).chmod(0o666 & ~umask)
-    Path(temporary).replace(target)
+def _create(folder: Path) -> tuple[int, Path]:
+    path = folder / f'.{secrets.token_hex(8)}.part'
+    # The mode that any new file gets here: the system applies the umask.
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), path
 
 
-def _discard(temporary: str) -> None:
+def _discard(temporary: Path) -> None:
     with contextlib.suppress(OSError):
-        Path(temporary).unlink()
+        temporary.unlink()
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

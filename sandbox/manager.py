@@ -1,14 +1,15 @@
 """`SandboxManager` and `AsyncSandboxManager`: sessions by id, made on demand, closed when idle."""
 
 import asyncio
-import contextlib
+import logging
+import os
 import time
 from collections import OrderedDict
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from sandbox.backends import Backend, get_backend
-from sandbox.core import Session
+from sandbox.core import Session, check_process
 from sandbox.errors import CapacityExceeded, PolicyError, SandboxClosed, SandboxError
 from sandbox.policy import SandboxPolicy
 from sandbox.portal import blocking
@@ -19,9 +20,14 @@ Box = TypeVar('Box', bound=Session)
 _MAX_REMEMBERED = 1_000
 _LONGEST_SWEEP = 30.0
 
+_LOG = logging.getLogger(__name__)
+
 
 class Manager(Generic[Box]):
     """What both faces share.
+
+    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
+    `close()` does nothing.
 
     Args:
         policy: What each sandbox may use and do.
@@ -62,6 +68,7 @@ class Manager(Generic[Box]):
         self._expired: OrderedDict[str, float] = OrderedDict()
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
+        self._process = os.getpid()
 
     @property
     def closed(self) -> bool:
@@ -88,12 +95,13 @@ class Manager(Generic[Box]):
         return await asyncio.shield(self._opening[id])
 
     def _check_open(self) -> None:
+        check_process('the manager', self._process)
         if self._closed:
             raise SandboxClosed('the manager is closed.', hint='Make a new SandboxManager.')
 
     async def _open(self, id: str) -> Box:  # noqa: A002 - the public name
         if id in self._boxes:  # closed by its user
-            await self._forget(id)
+            await self._forget(id, self._boxes[id])
         try:
             await asyncio.wait_for(self._places.acquire(), self.acquire_timeout)
         except TimeoutError:
@@ -117,37 +125,43 @@ class Manager(Generic[Box]):
         self._boxes[id] = box
         return box
 
-    async def _forget(self, id: str) -> None:  # noqa: A002 - the public name
-        box = self._boxes[id]
+    async def _forget(self, id: str, box: Box) -> None:  # noqa: A002 - the public name
         await box._shut()
-        if self._boxes.pop(id, None) is not None:
+        if self._boxes.get(id) is box:  # it may be another one by now
+            del self._boxes[id]
             self._places.release()
 
     async def _close_session(self, id: str) -> None:  # noqa: A002 - the public name
+        check_process('the manager', self._process)
         if (task := self._opening.get(id)) is not None:
             await asyncio.wait({task})
-        if id in self._boxes:
-            await self._forget(id)
+        if (box := self._boxes.get(id)) is not None:
+            await self._forget(id, box)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(min(self.idle_ttl / 4, _LONGEST_SWEEP))
             for id_, box in list(self._boxes.items()):
-                idle = time.monotonic() - box.last_used
-                if box.closed:
-                    await self._forget(id_)
-                elif idle >= self.idle_ttl and not box.busy:
-                    await self._expire(id_, idle)
+                try:
+                    await self._visit(id_, box)
+                except Exception:  # noqa: BLE001 - the other sessions still need it
+                    _LOG.warning(
+                        'session %r could not be closed; it is tried again', id_, exc_info=True
+                    )
 
-    async def _expire(self, id: str, idle: float) -> None:  # noqa: A002 - the public name
-        # One that cannot be removed now is tried again the next time.
-        with contextlib.suppress(SandboxError):
-            await self._forget(id)
+    async def _visit(self, id: str, box: Box) -> None:  # noqa: A002 - the public name
+        idle = time.monotonic() - box.last_used
+        if box.closed:
+            await self._forget(id, box)
+        elif idle >= self.idle_ttl and not box.busy:
+            await self._forget(id, box)
             self._expired[id] = idle
             if len(self._expired) > _MAX_REMEMBERED:
                 self._expired.popitem(last=False)
 
     async def _close(self) -> None:
+        if os.getpid() != self._process:
+            return  # the sessions are those of the process that forked this one
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -163,7 +177,9 @@ class Manager(Generic[Box]):
             ) from errors[0]
 
     async def _forget_all(self) -> list[BaseException]:
-        ends = await asyncio.gather(*map(self._forget, list(self._boxes)), return_exceptions=True)
+        ends = await asyncio.gather(
+            *(self._forget(id_, box) for id_, box in self._boxes.items()), return_exceptions=True
+        )
         return [end for end in ends if isinstance(end, BaseException)]
 
 

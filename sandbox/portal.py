@@ -16,7 +16,7 @@ import types
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from sandbox.errors import PortalError
+from sandbox.errors import PortalError, SandboxError
 
 T = TypeVar('T')
 P = ParamSpec('P')
@@ -59,6 +59,7 @@ class Portal:
     """One daemon thread with one event loop. Use `get_portal()`."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name='sandbox-portal', daemon=True)
         self._thread.start()
@@ -122,6 +123,7 @@ class Portal:
             else:
                 pump.resolve(None)
 
+        self._refuse_fork()
         self._post(functools.partial(self._spawn, pump, run))
         try:
             while True:
@@ -132,13 +134,16 @@ class Portal:
                     return
                 yield value
         finally:
-            self._post(functools.partial(requests.put_nowait, None))
+            here = os.getpid() == self._process  # a forked child has a copy that nobody answers
+            if here:
+                self._post(functools.partial(requests.put_nowait, None))
             # The collector may finalize an abandoned iterator on any thread, the loop's too.
-            if threading.current_thread() is not self._thread and pump.wait(_CANCEL_GRACE):
+            if here and threading.current_thread() is not self._thread and pump.wait(_CANCEL_GRACE):
                 with contextlib.suppress(asyncio.CancelledError):
                     pump.result()
 
     def _wait(self, job: _Job[T], begin: Callable[[], None], owner: '_Job[Any] | None' = None) -> T:
+        self._refuse_fork()
         try:
             self._post(begin)
             job.wait()
@@ -153,6 +158,14 @@ class Portal:
 
     def _spawn(self, job: _Job[Any], run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         job.task = self._loop.create_task(run())
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise SandboxError(
+                f'this iterator belongs to process {self._process}, which forked this one, and can '
+                'only be used there; nothing was changed.',
+                hint='Make a Sandbox of its own in each process, after the fork.',
+            )
 
     def _refuse_own_thread(self, fn: Callable[..., object]) -> None:
         if threading.current_thread() is self._thread:

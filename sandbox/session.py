@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from sandbox import files as transfer
-from sandbox.core import SESSION_LABEL, Session
+from sandbox.core import SESSION_LABEL, Session, check_process
 from sandbox.events import EventQueue
 from sandbox.portal import blocking, blocking_iterator
 from sandbox.types import ExecutionEvent, ExecutionResult, FileInfo
@@ -76,7 +76,8 @@ class AsyncSandbox(Session):
     ) -> AsyncIterator[ExecutionEvent]:
         """Run a cell and yield its outputs as they come; the last event carries the result.
 
-        Leaving the loop early ends the cell.
+        Leaving the loop early ends the cell. A consumer that is too slow misses the oldest of the
+        events that wait for it; the result is always whole.
 
         Args:
             code: Python, or IPython's dialect of it.
@@ -86,7 +87,7 @@ class AsyncSandbox(Session):
             SandboxClosed: The session was closed.
             SandboxError: No sandbox or kernel could be started.
         """
-        events = EventQueue()
+        events = EventQueue(2 * (self.policy.output_bytes + self.policy.output_chars))
         call = self._submit(code, timeout, events.put)
         assert call.task is not None
         call.task.add_done_callback(lambda _: events.end())
@@ -100,6 +101,7 @@ class AsyncSandbox(Session):
 
     async def interrupt(self) -> None:
         """Interrupt the cell that runs, like Ctrl-C; without one, do nothing."""
+        check_process(f'the session {self.id!r}', self._process)
         if self._machine is not None:
             await self._machine.interrupt()
 
@@ -127,9 +129,9 @@ class AsyncSandbox(Session):
             FileRefused: The name, the size or the kind of the file; nothing was changed.
             SandboxError: The sandbox could not be started, or is gone.
         """
-        machine = await self._any_machine()
-        entry = await transfer.upload(machine.files, source, name, self.policy)
-        self._remember(entry)
+        async with self._file_call() as machine:
+            entry = await transfer.upload(machine.files, source, name, self.policy)
+            self._remember(entry)
         return transfer.file_info(entry)
 
     async def download(self, name: str, to: str | os.PathLike[str]) -> Path:
@@ -146,8 +148,8 @@ class AsyncSandbox(Session):
             FileRefused: The name, the size or the kind of the file.
             SandboxError: The sandbox could not be started, or is gone.
         """
-        machine = await self._any_machine()
-        return await transfer.download(machine.files, name, to, self.policy)
+        async with self._file_call() as machine:
+            return await transfer.download(machine.files, name, to, self.policy)
 
     async def read(self, name: str) -> bytes:
         """Return the bytes of a file of the workspace.
@@ -156,8 +158,8 @@ class AsyncSandbox(Session):
             FileRefused: The name, the size or the kind of the file.
             SandboxError: The sandbox could not be started, or is gone.
         """
-        machine = await self._any_machine()
-        return b''.join([c async for c in transfer.read(machine.files, name, self.policy)])
+        async with self._file_call() as machine:
+            return b''.join([c async for c in transfer.read(machine.files, name, self.policy)])
 
     async def files(self, path: str = '') -> list[FileInfo]:
         """Return the files of the workspace, or below one of its folders, sorted by path.
@@ -166,8 +168,8 @@ class AsyncSandbox(Session):
             FileRefused: There is no such folder, or it holds too many files to list.
             SandboxError: The sandbox could not be started, or is gone.
         """
-        machine = await self._any_machine()
-        return await transfer.listing(machine.files, path, self.policy)
+        async with self._file_call() as machine:
+            return await transfer.listing(machine.files, path, self.policy)
 
     async def delete(self, name: str) -> None:
         """Remove a file of the workspace, or a folder with all it holds.
@@ -176,8 +178,8 @@ class AsyncSandbox(Session):
             FileRefused: The name, or there is no such file.
             SandboxError: The sandbox could not be started, or is gone.
         """
-        machine = await self._any_machine()
-        await transfer.delete(machine.files, name)
+        async with self._file_call() as machine:
+            await transfer.delete(machine.files, name)
 
     async def close(self) -> None:
         """Remove the sandbox with all its state. May be repeated.

@@ -131,6 +131,7 @@ class Collector:
             'stderr': _Stream('stderr', limit, self._spill),
         }
         self._bytes_room = self._policy.output_bytes
+        self._charged: dict[str, int] = {}  # bytes of each display that may be updated
         self._text_chars = self._outputs = self._bytes = 0
         self._clear_pending = False
 
@@ -194,12 +195,15 @@ class Collector:
         self._add(self._rich('display', content))
 
     def _on_update(self, content: dict[str, Any]) -> None:
-        new = self._rich('display', content)
+        name = _display_id(content.get('transient'))
         places = [
             index
             for index, entry in enumerate(self._entries)
-            if isinstance(entry, Output) and entry.display_id == new.display_id is not None
+            if isinstance(entry, Output) and entry.display_id == name is not None
         ]
+        if places and name is not None:
+            self._bytes_room += self._charged.pop(name, 0)
+        new = self._rich('display', content)
         if not places:
             # It updates a display of an earlier cell, whose result is out: show it here.
             self._add(new)
@@ -280,6 +284,8 @@ class Collector:
         over: dict[str, int] = {}
         text = ''
         cut: tuple[int, int] | None = None
+        display_id = _display_id(content.get('transient'))
+        before = self._bytes_room
         for name, sent in mime.bundle(content.get('data')):
             value, shortened = sent, None
             if name == 'text/plain':
@@ -293,12 +299,14 @@ class Collector:
                 self._bytes_room -= size
                 if name == 'text/plain':
                     text, cut = kept, shortened
+        if display_id is not None:
+            self._charged[display_id] = self._charged.get(display_id, 0) + before - self._bytes_room
         return Output(
             kind,
             text,
             data,
             mime.metadata(content.get('metadata')),
-            _display_id(content.get('transient')),
+            display_id,
             over,
             cut,
         )

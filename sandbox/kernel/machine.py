@@ -26,6 +26,7 @@ _PULSE = 5.0  # seconds between looks at whether the sandbox is alive at all
 _DRAIN = 0.5  # seconds for the last output of a kernel that has ended
 _OBITUARY = 1.0  # seconds for the news of a death after the kernel's connections have ended
 _DESCRIBE = 10.0
+_MORE_TIME = 'Try again, or allow more with SandboxPolicy(start_timeout=...).'
 
 
 class Files(Protocol):
@@ -112,7 +113,7 @@ async def open_machine(
         async with asyncio.timeout(policy.start_timeout):
             instance = await backend.start(policy, labels=labels)
     except TimeoutError:
-        raise _too_slow('the sandbox', policy) from None
+        raise _too_slow(policy) from None
     if isinstance(instance, Machine):
         return instance  # one that needs no process
     return await KernelMachine.open(instance, policy)
@@ -144,7 +145,7 @@ class KernelMachine:
                 await supervisor.close()
             await instance.remove()
             if isinstance(error, TimeoutError):
-                raise _too_slow('the sandbox', policy, cause) from None
+                raise _too_slow(policy, cause) from None
             raise
         return machine
 
@@ -238,7 +239,8 @@ class KernelMachine:
         """Replace the kernel by a new one; files stay.
 
         Raises:
-            StartFailed: The new kernel did not become ready.
+            StartFailed: The new kernel did not become ready; `loss` says if the sandbox is
+                unfit for another one, too.
             SandboxLost: The sandbox is gone.
         """
         if self._client is not None:
@@ -252,7 +254,11 @@ class KernelMachine:
                 await self._supervisor.start()
                 await self._await_kernel()
         except TimeoutError:
-            raise _too_slow('the new kernel', self._policy) from None
+            raise StartFailed(
+                f'the new kernel was not ready within {self._policy.start_timeout:g} s; the '
+                'sandbox and its files are kept.',
+                hint=_MORE_TIME,
+            ) from None
         except SandboxLost:
             self.loss = await self._describe_loss()
             raise
@@ -266,13 +272,20 @@ class KernelMachine:
             await asyncio.wait({connecting, gone}, return_when=asyncio.FIRST_COMPLETED)
             self._check_born()
             await connecting
-            await self._instance.seal()
+            await self._seal()
         except BaseException:
             await client.close()
             raise
         finally:
             await _cancel(connecting, gone)
         self._client = client
+
+    async def _seal(self) -> None:
+        try:
+            await self._instance.seal()
+        except SandboxError as error:
+            self.loss = error.message.rstrip('.')  # it may not be used, now or later
+            raise
 
     def _check_born(self) -> None:
         if self._supervisor.lost:
@@ -367,9 +380,10 @@ async def _describe(instance: Instance) -> str:
         return 'it does not answer'
 
 
-def _too_slow(what: str, policy: SandboxPolicy, cause: str = '') -> StartFailed:
+def _too_slow(policy: SandboxPolicy, cause: str = '') -> StartFailed:
     because = f' ({cause})' if cause else ''
     return StartFailed(
-        f'{what} was not ready within {policy.start_timeout:g} s{because}; nothing is left of it.',
-        hint='Try again, or allow more with SandboxPolicy(start_timeout=...).',
+        f'the sandbox was not ready within {policy.start_timeout:g} s{because}; nothing is left of '
+        'it.',
+        hint=_MORE_TIME,
     )

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import struct
+import time
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +20,8 @@ CHUNK = 256 * 1024
 _ANSWER = 10.0  # seconds until an answer is overdue
 _PULSE = 5.0  # seconds until a sandbox that says nothing counts as gone
 _STALL = 30.0  # seconds without progress after which a transfer is given up
+_TRANSFER = 60.0  # seconds that any transfer may take, and
+_SLOWEST = 1 << 20  # the bytes a second beyond them
 _RETRY = 0.005
 _MAX_LOG = 4_096
 _MAX_DIGEST = 64
@@ -242,11 +245,12 @@ class Supervisor:
             SandboxLost: The sandbox is gone or does not answer.
         """
         async with self._connection() as (reader, writer):
+            patience = _Patience(size)
             writer.write(_encode({'op': 'write', 'path': path, 'size': size}))
             async for chunk in chunks:
                 writer.write(chunk)
-                await asyncio.wait_for(writer.drain(), _STALL)
-            _checked(await _receive_soon(reader))
+                await asyncio.wait_for(writer.drain(), patience.left())
+            _checked(await asyncio.wait_for(_receive(reader), patience.left()))
 
     async def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
         """Yield the bytes of a regular file of at most `limit` bytes.
@@ -260,13 +264,14 @@ class Supervisor:
             left = _natural(_checked(await _receive_soon(reader)).get('size'))
             if left > limit:
                 raise Refusal('too_large', f'the file has {left:,} bytes')
+            patience = _Patience(left)
             while left:
-                chunk = await asyncio.wait_for(reader.read(min(CHUNK, left)), _STALL)
+                chunk = await asyncio.wait_for(reader.read(min(CHUNK, left)), patience.left())
                 if not chunk:
                     raise SandboxLost('the sandbox went away in the middle of a file.')
                 left -= len(chunk)
                 yield chunk
-            _checked(await _receive_soon(reader))
+            _checked(await asyncio.wait_for(_receive(reader), patience.left()))
 
     async def delete(self, path: str) -> None:
         """Remove a file, a link, or a folder with all it holds.
@@ -291,11 +296,27 @@ class Supervisor:
             try:
                 yield reader, writer
             except TimeoutError as error:
-                raise SandboxLost(f'the sandbox stood still for {_STALL:g} s.') from error
+                raise SandboxLost(
+                    'the sandbox stood still, or was too slow, in the middle of a request.'
+                ) from error
             except OSError as error:
                 raise SandboxLost(f'the sandbox went away: {error}.') from error
             finally:
                 await _close(writer)
+
+
+class _Patience:
+    """How long to wait for the next part of a transfer that has a deadline in all, too.
+
+    Args:
+        size: Bytes of the transfer.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._deadline = time.monotonic() + _TRANSFER + size / _SLOWEST
+
+    def left(self) -> float:
+        return max(0.0, min(_STALL, self._deadline - time.monotonic()))
 
 
 def _encode(message: dict[str, Any]) -> bytes:

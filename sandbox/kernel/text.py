@@ -52,7 +52,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self._partial = ''
-        self._line = ''
+        self._line: list[str] = []  # characters: a move must not cost a copy of them all
         self._column = 0
 
     def feed(self, text: str) -> str:
@@ -66,14 +66,16 @@ class Terminal:
             text = _strip_escapes(_ERASE_LINE.sub(_ERASE, text))
         if self._line or _MOVES.search(text):
             return self._feed_moves(text)
-        done, newline, self._line = text.rpartition('\n')
+        start = max(text.rfind('\n') + 1, len(text) - MAX_LINE)
+        self._line = list(text[start:])
         self._column = len(self._line)
-        return done + newline + self._overflow()
+        return text[:start]
 
     def flush(self) -> str:
         """Return what was held back, and start anew."""
-        text = self._line + plain(self._partial)
-        self._partial = self._line = ''
+        text = ''.join(self._line) + plain(self._partial)
+        self._partial = ''
+        self._line = []
         self._column = 0
         return text
 
@@ -81,18 +83,18 @@ class Terminal:
         final = []
         for part in _MOVES_OR_NEWLINE.split(text):
             if part == '\n':
-                final.append(self._line + '\n')
-                self._line = ''
+                final.append(''.join(self._line) + '\n')
+                self._line = []
                 self._column = 0
             elif part == '\r':
                 self._column = 0
             elif part == '\b':
                 self._column = max(0, self._column - 1)
             elif part == _ERASE:
-                self._line = self._line[: self._column]
-            else:
+                del self._line[self._column :]
+            elif part:
                 end = self._column + len(part)
-                self._line = self._line[: self._column] + part + self._line[end:]
+                self._line[self._column : end] = part
                 self._column = end
                 final.append(self._overflow())
         return ''.join(final)
@@ -102,6 +104,7 @@ class Terminal:
         excess = len(self._line) - MAX_LINE
         if excess <= 0:
             return ''
-        final, self._line = self._line[:excess], self._line[excess:]
+        final = ''.join(self._line[:excess])
+        del self._line[:excess]
         self._column = len(self._line)
         return final

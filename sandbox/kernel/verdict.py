@@ -80,14 +80,19 @@ def ran_in_new_sandbox(loss: str) -> str:
     )
 
 
+def sandbox_gone(loss: str) -> str:
+    """Return what the result says whose sandbox was lost."""
+    return (
+        f'the sandbox is gone ({loss}): variables, imports and files are lost; the next cell runs '
+        'in a new one'
+    )
+
+
 def notices(ending: Ending, policy: SandboxPolicy) -> list[str]:
     """Return what there is to say about the end, for people and models alike."""
     said = []
     if ending.loss is not None:
-        said.append(
-            f'the sandbox is gone ({ending.loss}): variables, imports and files are lost; the '
-            'next cell runs in a new one'
-        )
+        said.append(sandbox_gone(ending.loss))
     elif ending.timed_out is not None:
         said.append(_timeout(ending))
     elif ending.exit is not None:

@@ -90,7 +90,11 @@ def attempt(run: Run) -> Callable[[str], object]:
     ],
 )
 def test_nothing_outside_the_workspace_can_be_written(attempt, path):
-    assert attempt(f'open({path!r}, "w")') in ('EROFS', 'EACCES', 'EPERM', 'ENOENT', 'ENOTDIR')
+    failure = attempt(f'open({path!r}, "w")')
+    if Path(path).is_relative_to('/tmp'):  # there the sandbox has a file system of its own
+        assert failure is not None or not Path(path).exists()
+    else:
+        assert failure in ('EROFS', 'EACCES', 'EPERM', 'ENOENT', 'ENOTDIR')
 
 
 def test_nothing_of_the_host_can_be_read(run):
@@ -376,7 +380,7 @@ def test_no_variable_of_the_host_gets_in(monkeypatch):
     assert (leaked, asked) == (False, 'yes')
     assert set(names) == {
         *('ASKED_FOR', 'TOKEN', 'PATH', 'HOME', 'HOSTNAME', 'LANG', 'TERM', 'NO_COLOR', 'PAGER'),
-        *('GIT_PAGER', 'IPYTHONDIR', 'MPLBACKEND', 'MPLCONFIGDIR', 'PYTHONNOUSERSITE', 'PWD'),
+        *('GIT_PAGER', 'MPLBACKEND', 'MPLCONFIGDIR', 'PYTHONNOUSERSITE', 'PWD'),
         *('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'),
     }
     # Everybody on the host may read a command line.

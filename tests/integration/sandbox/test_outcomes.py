@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from sandbox import Outcome, Sandbox, SandboxError
+from sandbox import Outcome, Sandbox, SandboxError, StartFailed
 
 ROOT = Path(__file__).parents[3]
 
@@ -130,3 +131,45 @@ def test_an_engine_that_hangs_does_not_hide_a_loss(engine_path):
         engine_path.unlink()
     engine_path.symlink_to('/var/run/docker.sock')
     box.close()
+
+
+@pytest.fixture
+def unfit(make) -> Sandbox:
+    """A sandbox whose sockets will not be found in order when a kernel is started again."""
+
+    async def seal() -> None:
+        raise StartFailed("The sandbox left 'x' among its sockets and was not used.")
+
+    box = make()
+    box.execute('x = 1')
+    box._machine._instance.seal = seal
+    return box
+
+
+def test_a_sandbox_that_is_found_unfit_after_a_death_is_replaced(unfit):
+    died = unfit.execute('import os; os._exit(1)')
+    assert died.outcome is Outcome.KERNEL_DIED
+    assert 'variables, imports and files are lost' in died.notices[-1]
+    result = unfit.execute('1 + 1')
+    assert result.result == '2'
+    assert "left 'x' among its sockets" in result.notices[0]
+    assert unfit.execute('1').notices == ()
+
+
+def test_a_sandbox_that_is_found_unfit_after_a_restart_is_replaced(unfit):
+    unfit.restart()
+    result = unfit.execute('1 + 1')
+    assert result.result == '2'
+    assert 'files from before it are lost' in result.notices[0]
+
+
+def test_a_kernel_that_starts_too_slowly_takes_no_files_with_it(make):
+    box = make()
+    box.upload(b'x', name='f')
+    machine, policy = box._machine, box._machine._policy
+    machine._policy = SimpleNamespace(start_timeout=0.001)
+    with pytest.raises(StartFailed, match='its files are kept'):
+        box.restart()
+    machine._policy = policy
+    assert box.read('f') == b'x'
+    assert box.execute('1 + 1').result == '2'

@@ -235,3 +235,19 @@ def test_dropped_messages_are_counted():
     collector.dropped_message()
     collector.dropped_message(500)
     assert collector.truncated() == Truncation(messages=2, bytes=500)
+
+
+def test_an_update_gives_back_the_room_of_what_it_replaces():
+    half = 'x' * (SMALL.output_bytes // 2)
+    shown = {'data': {'text/html': half}, 'transient': {'display_id': 'a'}}
+    other = {'data': {'text/html': half}, 'transient': {'display_id': 'b'}}
+    collector = collect(
+        ('display_data', shown),
+        *[('update_display_data', shown)] * 10,
+        ('display_data', other),
+        policy=SMALL,
+    )
+    assert [output.data for output in collector.outputs()] == [{'text/html': half}] * 2
+    assert collector.truncated() == Truncation()
+    collector.feed(*display({'text/html': 'y'}))
+    assert collector.truncated().bytes == 1

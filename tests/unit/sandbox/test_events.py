@@ -1,4 +1,7 @@
 import asyncio
+from dataclasses import replace
+
+import pytest
 
 from sandbox.events import EventQueue
 from sandbox.types import ExecutionEvent, Output
@@ -8,25 +11,73 @@ def piece(text: str, kind: str = 'stdout') -> ExecutionEvent:
     return ExecutionEvent('output', output=Output(kind, text))
 
 
+def display(text: str, display_id: str) -> ExecutionEvent:
+    return ExecutionEvent('output', output=Output('display', text, display_id=display_id))
+
+
 async def test_pieces_that_wait_become_one():
-    queue = EventQueue()
+    queue = EventQueue(1_000_000)
     for event in (piece('a'), piece('b'), piece('e', 'stderr'), piece('c'), piece('d')):
         queue.put(event)
-    queue.put(ExecutionEvent('output', clear=True))
-    queue.put(piece('f'))
     queue.end()
-    seen = [(e.output.kind, e.output.text) if e.output else 'clear' async for e in queue]
-    assert seen == [
-        ('stdout', 'ab'),
-        ('stderr', 'e'),
-        ('stdout', 'cd'),
-        'clear',
-        ('stdout', 'f'),
-    ]
+    seen = [(event.output.kind, event.output.text) async for event in queue]
+    assert seen == [('stdout', 'ab'), ('stderr', 'e'), ('stdout', 'cd')]
+
+
+async def test_what_was_cleared_does_not_wait_any_more():
+    queue = EventQueue(1_000_000)
+    for _ in range(3):
+        queue.put(piece('a'))
+        queue.put(display('b', 'id'))
+        queue.put(ExecutionEvent('output', clear=True))
+    queue.put(display('c', 'id'))
+    queue.end()
+    seen = [event.output.text if event.output else 'clear' async for event in queue]
+    assert seen == ['clear', 'c']
+
+
+async def test_an_update_takes_the_place_of_what_it_updates():
+    queue = EventQueue(1_000_000)
+    for event in (display('1', 'a'), display('1', 'b'), display('2', 'a'), display('3', 'a')):
+        queue.put(event)
+    events = aiter(queue)
+    assert (await anext(events)).output.text == '3'
+    queue.put(display('4', 'a'))
+    queue.end()
+    assert [event.output.text async for event in events] == ['1', '4']
+
+
+@pytest.mark.parametrize(
+    'more',
+    [{'text': 'x' * 400}, {'data': {'image/png': b'x' * 400}}, {'metadata': {'x': 'y' * 400}}],
+)
+async def test_the_oldest_events_give_way(more):
+    queue = EventQueue(1_000)
+    for number in range(100):
+        event = display('', f'{number}')
+        queue.put(replace(event, output=replace(event.output, **more)))
+    queue.end()
+    assert [event.output.display_id async for event in queue] == ['98', '99']
+
+
+async def test_there_are_never_more_events_than_allowed():
+    queue = EventQueue(1_000, max_events=2)
+    for text in 'abc':
+        queue.put(piece(text, 'display'))
+    queue.end()
+    assert [event.output.text async for event in queue] == ['b', 'c']
+
+
+async def test_one_event_may_be_larger_than_all_may_be_together():
+    queue = EventQueue(10)
+    queue.put(piece('a'))
+    queue.put(piece('x' * 100, 'display'))
+    queue.end()
+    assert [len(event.output.text) async for event in queue] == [100]
 
 
 async def test_displays_stay_apart():
-    queue = EventQueue()
+    queue = EventQueue(1_000_000)
     queue.put(piece('a', 'display'))
     queue.put(piece('b', 'display'))
     queue.end()
@@ -34,7 +85,7 @@ async def test_displays_stay_apart():
 
 
 async def test_a_consumer_is_woken():
-    queue = EventQueue()
+    queue = EventQueue(1_000_000)
     seen: list[str] = []
 
     async def consume() -> None:

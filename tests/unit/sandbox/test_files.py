@@ -143,3 +143,16 @@ def test_delete(box):
     box.delete('a')
     with pytest.raises(FileRefused, match='no such file'):
         box.delete('a')
+
+
+def test_a_download_never_touches_the_umask_of_the_process(tmp_path, monkeypatch):
+    mask = os.umask(0o027)
+    try:
+        with FakeSandbox() as box, monkeypatch.context() as patched:
+            patched.delattr(os, 'umask')
+            box.upload(b'x', name='f')
+            path = box.download('f', tmp_path)
+        assert path.stat().st_mode & 0o777 == 0o640
+        assert list(tmp_path.iterdir()) == [path]
+    finally:
+        os.umask(mask)

@@ -165,3 +165,50 @@ def test_threads_share_a_session():
         assert len({id(box) for box in boxes}) == 1
         assert backend.started == 1
     assert boxes[0].closed
+
+
+async def test_two_who_close_a_session_do_not_take_the_next_one_of_its_id():
+    first, late = asyncio.Event(), asyncio.Event()
+    gates = [first, late]
+
+    class Slow(FakeMachine):
+        async def close(self) -> None:
+            if gates:
+                await gates.pop(0).wait()
+
+    class Backend(FakeBackend):
+        async def start(self, policy, *, labels):
+            return Slow(self._script, policy)
+
+    async with AsyncSandboxManager(backend=Backend(), max_sessions=1) as manager:
+        await manager.session('a')
+        closing = [asyncio.create_task(manager.close_session('a')) for _ in range(2)]
+        while gates:  # noqa: ASYNC110 - nothing tells of it but this
+            await asyncio.sleep(0)
+        first.set()
+        await closing[0]
+        box = await manager.session('a')
+        late.set()
+        await closing[1]
+        assert manager.sessions() == ['a']
+        assert await manager.session('a') is box
+
+
+async def test_an_idle_session_that_fails_in_an_unforeseen_way_is_tried_again(caplog):
+    class Odd(StubbornMachine):
+        async def close(self) -> None:
+            if self.refusals:
+                self.refusals -= 1
+                raise RuntimeError('unforeseen')
+            await super().close()
+
+    class Backend(FakeBackend):
+        async def start(self, policy, *, labels):
+            return Odd(self._script, policy)
+
+    async with AsyncSandboxManager(backend=Backend(), idle_ttl=0.05) as manager:
+        box = await manager.session('a')
+        async with asyncio.timeout(10):
+            while not box.closed:  # noqa: ASYNC110 - nothing tells of it but this
+                await asyncio.sleep(0.01)
+    assert "session 'a' could not be closed" in caplog.text

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from sandbox.errors import SandboxLost
+from sandbox.kernel import supervisor as supervisor_module
 from sandbox.kernel.supervisor import MAX_FRAME, Refusal, Supervisor
 
 OWN = {'ok': True, 'pid': 1, 'kernel': 'running', 'generation': 1}
@@ -178,3 +179,25 @@ async def test_a_write_that_is_refused(guest):
     with pytest.raises(Refusal) as caught:
         await supervisor.write('a', 0, chunks())
     assert caught.value.code == 'no_space'
+
+
+async def test_a_write_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
+    async def chunks() -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0.01)
+            yield b'x'
+
+    monkeypatch.setattr(supervisor_module, '_TRANSFER', 0.1)
+    supervisor = await guest(lambda _: b'')
+    async with asyncio.timeout(10):
+        with pytest.raises(SandboxLost, match='too slow'):
+            await supervisor.write('a', 1_000, chunks())
+
+
+async def test_a_read_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
+    monkeypatch.setattr(supervisor_module, '_TRANSFER', 0.1)
+    supervisor = await guest(lambda _: frame({'ok': True, 'size': 100}) + b'x')
+    async with asyncio.timeout(10):
+        with pytest.raises(SandboxLost, match='too slow'):
+            async for _ in supervisor.read('a', 100):
+                pass

@@ -41,6 +41,8 @@ def test_clean_leaves_valid_text_alone():
         (['a\r', '\nb'], 'a\nb'),
         (['abc\b\bX\n'], 'aXc\n'),
         (['\b\bX'], 'X'),
+        (['abcdef\rXY\b\b\bZ\n'], 'ZYcdef\n'),
+        (['abc\b', '\x1b[K', 'XYZ\rQ'], 'QbXYZ'),
         (['one\n', 'two\rT'], 'one\nTwo'),
         (['\x1b', '[31m', 'x'], 'x'),
         (['\x1b]0;never ended'], '0;never ended'),
@@ -62,3 +64,8 @@ def test_a_line_without_an_end_is_not_held_back_for_ever():
     out = terminal.feed('x' * 1_000_000)
     assert len(out) == 1_000_000 - MAX_LINE
     assert len(terminal.flush()) == MAX_LINE
+
+
+def test_many_moves_on_a_long_line():
+    wide = '\U0001f600'
+    assert shown(wide * MAX_LINE + f'\b{wide}' * 100_000) == wide * MAX_LINE
