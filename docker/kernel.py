@@ -1,10 +1,13 @@
 """The kernel of a sandbox: a stock IPython kernel, made fit for code that nobody has read.
 
-What differs from `python -m ipykernel`: it keeps no history and reads no start-up or
-configuration file; `exit()` is an error of the cell and not the end of the session; output
-survives whatever the code did to `sys.stdout`, to descriptors 1 and 2, or put into a string; every
-request is answered, even when an exception cannot be printed; and no output is dropped when the
-host reads slowly.
+What differs from `python -m ipykernel`: it keeps no history, and reads no start-up or configuration
+file; `exit()` is an error of the cell and not the end of the session; output survives whatever the
+code did to `sys.stdout`, to descriptors 1 and 2, or put into a string; every request is answered,
+even when an exception cannot be printed; and no output is dropped when the host reads slowly.
+
+The folder of sockets lies on the host's disk and is open while a kernel starts. A kernel that
+follows another one finds that one's files, so until its first cell it reads, makes and imports
+nothing in a place that code can write to.
 """
 
 import codecs
@@ -21,6 +24,8 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -29,8 +34,9 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.autocall import ZMQExitAutocall
+from IPython.core.profiledir import ProfileDir
 from jupyter_client.jsonutil import json_clean, json_default
-from traitlets import Type, default
+from traitlets import Type, default, observe
 from traitlets.config import Config
 
 IOPUB_HIGH_WATER_MARK = 100_000
@@ -69,6 +75,9 @@ class Shell(ZMQInteractiveShell):
     @default('exiter')
     def _default_exiter(self) -> Exit:
         return Exit(self)
+
+    def init_ipython_dir(self, _: str | None) -> None:
+        """Leave it without a folder, which would be made where code may have put a link."""
 
     def init_environment(self) -> None:
         """Ask child processes for plain text: nothing here is a terminal."""
@@ -166,6 +175,7 @@ class Kernel(IPythonKernel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.before_code: Callable[[], None] | None = None
         self._streams = sys.stdout, sys.stderr
         self._pipes = {number: os.dup(number) for number in (1, 2)}
 
@@ -182,6 +192,9 @@ class Kernel(IPythonKernel):
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run a cell; a failure while its failure is reported is answered as well."""
         try:
+            if self.before_code:
+                prepare, self.before_code = self.before_code, None
+                prepare()
             return await super().do_execute(*args, **kwargs)
         except BaseException as error:
             return {
@@ -203,6 +216,14 @@ class Kernel(IPythonKernel):
             stream.drain()
 
 
+class Profile(ProfileDir):
+    """Where a cell's `%store` and the like keep things, made when they ask for it."""
+
+    @observe('location')
+    def _location_changed(self, _: Any) -> None:
+        """Make no folder."""
+
+
 class App(IPKernelApp):
     """Sets up the kernel's sockets and streams."""
 
@@ -210,6 +231,18 @@ class App(IPKernelApp):
 
     def load_config_file(self, *_: Any, **__: Any) -> None:
         """Read no configuration."""
+
+    def init_profile_dir(self) -> None:
+        """Name a profile, but neither look for one nor make it."""
+        self.profile_dir = Profile(location=str(Path.home() / '.ipython/profile_default'))
+
+    def init_config_files(self) -> None:
+        """Copy none."""
+
+    def init_code(self) -> None:
+        """Run no start-up files: an earlier cell can have written them."""
+        self.shell.user_ns_hidden.update(self.shell.user_ns)
+        self.shell._sys_modules_keys = set(sys.modules)
 
     def write_connection_file(self, **_: Any) -> None:
         """Leave the host's file alone; it is complete."""
@@ -255,6 +288,12 @@ def seed_font_cache() -> None:
             shutil.copytree(seed, target)
 
 
+def prepare_for_code(workspace: str) -> None:
+    """Do what involves places that code may write to. The host has sealed its folder by now."""
+    sys.path.append(workspace)
+    seed_font_cache()
+
+
 def run(connection_file: str, workspace: str) -> None:
     """Serve the kernel of a connection file until it is told to shut down.
 
@@ -269,16 +308,14 @@ def run(connection_file: str, workspace: str) -> None:
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShellApp.ignore_cwd = True
-    config.InteractiveShellApp.exec_PYTHONSTARTUP = False
     config.InteractiveShell.colors = 'nocolor'
     config.Completer.use_jedi = False
     config.IPKernelApp.outstream_class = f'{__name__}.Stream'
     # Each cell would sleep that long in case its output is late: the host waits for it anyway.
     config.Kernel._execute_sleep = 0.0
     app = App.instance(config=config, connection_file=connection_file)
-    seed_font_cache()
     app.initialize([])
+    app.kernel.before_code = functools.partial(prepare_for_code, workspace)
     os.chdir(workspace)
-    sys.path.append(workspace)
     threading.Thread.start = start_in_context  # type: ignore[method-assign]
     app.start()

@@ -48,8 +48,8 @@ class SandboxPolicy:
         shm: Size of `/dev/shm`, in bytes.
         network: `'none'`; an `Allowlist` of hosts that are reached through a checking proxy; or
             `'full'` to let the code reach whatever the host's network lets it.
-        runtime: `'default'`, the engine's own, or `'runsc'` (gVisor); a back end that cannot use
-            it refuses to start.
+        runtime: `'default'`, the engine's own, or `'runsc'` (gVisor), which no back end supports
+            yet: each refuses to start.
         timeout: Default wall clock of one cell, in seconds.
         start_timeout: How long a sandbox and its kernel may take to become ready, in seconds.
         interrupt_grace: How long a cell may take to end after an interrupt, in seconds; then its
@@ -67,7 +67,8 @@ class SandboxPolicy:
         max_file_bytes: Largest file that goes in or out, in bytes.
         max_files: Files that a listing names, and that are looked at after a cell.
         env: Environment variables for the kernel. Nothing of the host's environment is passed on.
-        uid: User and group id of the code inside the sandbox; never root.
+        uid: User and group id of the code inside the sandbox; never root, and in a container never
+            the user that the host program runs as.
 
     Raises:
         PolicyError: A value is of the wrong type or out of range.

@@ -174,7 +174,6 @@ def _environment(policy: SandboxPolicy) -> dict[str, str]:
         'HOSTNAME': 'sandbox',
         'LANG': 'C.UTF-8',
         'PYTHONNOUSERSITE': '1',
-        'IPYTHONDIR': f'{_HOME}/.ipython',
         'MPLCONFIGDIR': f'{_HOME}/.config/matplotlib',
         'OMP_NUM_THREADS': threads,
         'OPENBLAS_NUM_THREADS': threads,

@@ -58,6 +58,25 @@ def check_workspace(path: str) -> None:
         )
 
 
+def check_user(uid: int) -> None:
+    """Refuse a user for the code who is the host's own.
+
+    The supervisor tells the host from the code by user id, and the folder of sockets would be the
+    code's to open again.
+
+    Args:
+        uid: User id of the code.
+
+    Raises:
+        PolicyError: This program runs as that user.
+    """
+    if uid == os.geteuid():
+        raise PolicyError(
+            f'uid={uid} is the user that this program runs as, so code could pass for the host.',
+            hint='Leave uid out, or name a user id that nothing else on this machine has.',
+        )
+
+
 def container_options(
     policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str], workspace: str
 ) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from sandbox.backends.container import (
     EGRESS_FOLDER,
     SOCKETS,
     WORKSPACE,
+    check_user,
     check_workspace,
     container_options,
 )
@@ -126,12 +128,29 @@ class DockerInstance:
         """Remove the container, its memory file systems and the folder of sockets.
 
         Raises:
-            SandboxError: The engine failed; the container may still be there.
+            SandboxError: Something may be left; the rest has been removed all the same.
         """
-        await asyncio.shield(asyncio.to_thread(remove_container, self._id))
-        if self._proxy is not None:
-            await asyncio.shield(asyncio.to_thread(self._proxy.stop))
-        self._place.remove()
+        await asyncio.shield(asyncio.to_thread(self._remove))
+
+    def _remove(self) -> None:
+        steps: list[Callable[[], None]] = [
+            functools.partial(remove_container, self._id),
+            *([self._proxy.stop] if self._proxy is not None else []),
+            self._place.remove,
+        ]
+        failures: list[OSError | SandboxError] = []
+        for step in steps:
+            try:
+                step()
+            except (OSError, SandboxError) as error:
+                failures.append(error)
+        for failure in failures:
+            if isinstance(failure, SandboxError):
+                raise failure
+            raise SandboxError(
+                f'The sandbox in container {self._id[:12]} could not be removed: {failure}.',
+                hint='Call close() again.',
+            ) from failure
 
 
 class DockerBackend:
@@ -184,10 +203,12 @@ class DockerBackend:
 
         Raises:
             BackendUnavailable: There is no engine, or it cannot enforce the limits.
+            PolicyError: The policy's user is the one that this program runs as.
             PolicyNotEnforced: The policy asks for gVisor.
             ImageMissing: The kernel image is not on this machine.
             StartFailed: The engine refused or failed.
         """
+        check_user(policy.uid)
         place, endpoint = Rendezvous.create(SOCKETS)
         name = f'lagent-sandbox-{place.root.name}'
         starting = asyncio.ensure_future(

@@ -141,7 +141,6 @@ class LocalBackend:
                     'PATH': os.environ.get('PATH', os.defpath),
                     'HOME': str(home),
                     'LANG': 'C.UTF-8',
-                    'IPYTHONDIR': str(home / 'ipython'),
                     # Fonts are looked up once for all sandboxes: it takes seconds.
                     'MPLCONFIGDIR': str(runtime_folder() / 'matplotlib'),
                     **policy.env,

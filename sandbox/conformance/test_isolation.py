@@ -156,15 +156,23 @@ def test_processes_of_the_host_cannot_be_seen(shared: Sandbox) -> None:
 
 
 @expectation(19, needs='isolation')
-def test_the_code_cannot_speak_to_the_supervisor(shared: Sandbox) -> None:
-    """The supervisor turns away whoever has the code's user id."""
+@pytest.mark.parametrize('order', ['own', 'stop', 'kill', 'start'])
+def test_the_code_cannot_give_the_supervisor_orders(shared: Sandbox, order: str) -> None:
+    """The supervisor turns the code away, or refuses where host and code are one user to it."""
     code = (
         'import glob, os, socket\nfolder = os.path.dirname([a for a in '
         'open("/proc/self/net/unix").read().split() if a.endswith("/ctl")][0])\n'
         'with socket.socket(socket.AF_UNIX) as s:\n    s.connect(folder + "/ctl")\n'
-        '    s.settimeout(5)\n    answer = s.recv(1)\nanswer'
+        '    s.settimeout(5)\n    answer = b""\n'
+        f'    order = b\'{{"op": "{order}"}}\'\n'
+        '    try:\n        s.sendall(len(order).to_bytes(4, "big") + order)\n'
+        '        while data := s.recv(4096): answer += data\n'
+        '    except (BrokenPipeError, ConnectionResetError): pass\nanswer'
     )
-    assert value(shared, code) == b''
+    answer = value(shared, code)
+    assert isinstance(answer, bytes)
+    assert not answer or b'"ok": false' in answer or b'"ok":false' in answer
+    assert value(shared, '6 * 7') == 42
 
 
 @expectation(19, needs='isolation')
@@ -184,3 +192,56 @@ def test_the_folder_of_sockets_is_sealed(shared: Sandbox, deed: str) -> None:
         'if a.endswith("/ctl")][0])\n'
     )
     assert failure(shared, prelude + deed) in ('EACCES', 'EPERM', 'EROFS')
+
+
+@expectation(27)
+def test_nothing_that_code_has_left_runs_in_a_new_kernel(make: MakeBox) -> None:
+    """Start-up files, configuration and modules of an earlier cell are not the next kernel's."""
+    box = make()
+    left = value(
+        box,
+        'import os, pathlib, subprocess, sys\n'
+        'home, here = pathlib.Path.home(), pathlib.Path.cwd()\n'
+        'folders = [home / ".ipython", home / ".config/ipython", home / ".jupyter"]\n'
+        'if "IPYTHONDIR" in os.environ:\n'
+        '    folders.append(pathlib.Path(os.environ["IPYTHONDIR"]))\n'
+        'plain = "import sys; sys.left = [*getattr(sys, \'left\', []), __file__]\\n"\n'
+        'lines = "\\n".join(f"c.InteractiveShellApp.{name}" for name in (\n'
+        '    "exec_lines = [\'import sys; sys.left = [1]\']", "extensions = [\'left_behind\']"))\n'
+        'names = ["startup/0.py", "ipython_config.py", "ipython_kernel_config.py"]\n'
+        'targets = [f / "profile_default" / n for f in folders for n in names]\n'
+        'targets += [f / n for f in folders for n in ("jupyter_config.py", *names)]\n'
+        'version = f"python{sys.version_info.major}.{sys.version_info.minor}"\n'
+        'targets += [home / f".local/lib/{version}/site-packages/usercustomize.py"]\n'
+        'modules = ("left_behind", "sitecustomize", "usercustomize", "trio", "curio", "appnope")\n'
+        'targets += [here / f"{name}.py" for name in modules]\n'
+        'for target in targets:\n'
+        '    try: target.parent.mkdir(parents=True, exist_ok=True)\n'
+        '    except OSError: continue\n'
+        '    target.write_text(plain + ("c = get_config()\\n" + lines\n'
+        '                               if "config" in target.name else ""))\n'
+        'len([each for each in targets if each.exists()])',
+    )
+    assert isinstance(left, int)
+    assert left > 20
+    box.restart()
+    assert value(box, 'import sys; getattr(sys, "left", [])') == []
+
+
+@expectation(22, needs='isolation')
+def test_a_new_kernel_follows_no_link_of_the_last_one(make: MakeBox) -> None:
+    """Links to the folder of sockets, which is open while it starts, neither harm nor help."""
+    box = make()
+    folder = (
+        'import os, pathlib, shutil\nfolder = os.path.dirname([a for a in '
+        'open("/proc/self/net/unix").read().split() if a.endswith("/ctl")][0])\n'
+    )
+    before = value(box, f'{folder}sorted(os.listdir(folder))')
+    value(
+        box,
+        'for name in (".config", ".cache", ".ipython", ".jupyter", ".local"):\n'
+        '    link = pathlib.Path.home() / name\n'
+        '    shutil.rmtree(link, ignore_errors=True)\n    link.symlink_to(folder)\n',
+    )
+    box.restart()
+    assert value(box, f'{folder}sorted(os.listdir(folder))') == before

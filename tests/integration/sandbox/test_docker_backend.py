@@ -188,6 +188,42 @@ async def test_a_failed_removal_is_told_and_can_be_repeated(monkeypatch):
     await instance.remove()
 
 
+async def test_what_can_be_removed_is_removed_though_the_rest_fails(monkeypatch):
+    instance = await DockerBackend().start(SandboxPolicy(), labels={})
+    remove = Rendezvous.remove
+
+    def fail(_: Rendezvous) -> None:
+        raise PermissionError(13, 'not today')
+
+    monkeypatch.setattr(Rendezvous, 'remove', fail)
+    with pytest.raises(SandboxError, match='not today'):
+        await instance.remove()
+    assert own_containers() == []
+    monkeypatch.setattr(Rendezvous, 'remove', remove)
+    await instance.remove()
+
+
+async def test_an_engine_that_fails_does_not_keep_the_folder(monkeypatch):
+    instance = await DockerBackend().start(SandboxPolicy(), labels={})
+    with monkeypatch.context() as patch:
+        patch.setenv('DOCKER_HOST', 'unix:///nowhere.sock')
+        with pytest.raises(SandboxError):
+            await instance.remove()
+    assert own_folders() == []
+    await instance.remove()
+
+
+async def test_the_code_may_not_be_the_user_that_the_host_runs_as(monkeypatch):
+    monkeypatch.setattr('os.geteuid', lambda: 65_532)
+    with pytest.raises(PolicyError, match='uid=65532'):
+        await DockerBackend().start(SandboxPolicy(), labels={})
+
+
+def test_gvisor_is_not_promised():
+    assert 'not supported' in SandboxPolicy(runtime='runsc').enforced_by('docker')['runtime']
+    assert SandboxPolicy().enforced_by('docker')['runtime'] == 'enforced'
+
+
 def test_a_session_works_and_ends():
     with Sandbox(backend=get_backend('docker')) as box:
         assert box.execute('6 * 7').result == '42'

@@ -81,6 +81,38 @@ def test_the_folder_holds_the_sockets_and_nothing_else(run):
     ]
 
 
+def test_a_new_kernel_neither_reads_nor_makes_what_code_can_write():
+    plant = (
+        'import pathlib\nprofile = pathlib.Path.home() / ".ipython/profile_default"\n'
+        '(profile / "startup").mkdir(parents=True)\n'
+        "deed = \"import sys; sys.planted = open('/run/k/x', 'w')\\n\"\n"
+        '(profile / "startup/0.py").write_text(deed)\n'
+        '(profile / "ipython_config.py").write_text(deed)\n'
+        'pathlib.Path("trio.py").write_text(deed)'
+    )
+    with Sandbox() as box:
+        assert box.execute('import os; sorted(os.listdir(os.environ["HOME"]))').result == (
+            "['.config']"
+        )
+        assert box.execute(plant).ok
+        box.restart()
+        result = box.execute(
+            'import os, sys; ("x" in os.listdir("/run/k"), hasattr(sys, "planted"))'
+        )
+    assert result.result == '(False, False)', result.text
+
+
+def test_a_link_cannot_lead_a_new_kernel_to_the_folder_of_sockets():
+    with Sandbox() as box:
+        assert box.execute(
+            'import os, shutil\nos.chdir(os.environ["HOME"])\n'
+            'shutil.rmtree(".config", ignore_errors=True)\nos.symlink("/run/k", ".config")'
+        ).ok
+        box.restart()
+        result = box.execute('import os; "matplotlib" in os.listdir("/run/k")')
+    assert result.result == 'False', result.text
+
+
 def test_the_supervisor_turns_the_code_away(run):
     assert (
         run(
@@ -186,7 +218,7 @@ def test_no_variable_of_the_host_gets_in(monkeypatch):
     assert (leaked, asked) == (False, 'yes')
     assert set(names) == {
         *('ASKED_FOR', 'PATH', 'HOME', 'HOSTNAME', 'LANG', 'TERM', 'NO_COLOR', 'PAGER'),
-        *('GIT_PAGER', 'IPYTHONDIR', 'MPLBACKEND', 'MPLCONFIGDIR', 'PYTHONNOUSERSITE'),
+        *('GIT_PAGER', 'MPLBACKEND', 'MPLCONFIGDIR', 'PYTHONNOUSERSITE'),
         *('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'),
     }
 
