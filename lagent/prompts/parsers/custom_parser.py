@@ -14,19 +14,18 @@ from lagent.prompts.parsers.model_fields import (
     choices,
     constants,
     default_text,
-    is_model,
     item_of,
     model_in,
     type_name,
 )
+from lagent.prompts.parsers.models_parser import ModelsParser
 from lagent.prompts.parsers.reasoning import split_reasoning
-from lagent.prompts.parsers.str_parser import StrParser
 
 _INDENT = '    '
 _ITEM = 'item'
 
 
-class CustomFormatParser(StrParser):
+class CustomFormatParser(ModelsParser):
     """Reads a tag for each field of a pydantic model.
 
     Nested models are tags in tags, and lists hold an ``<item>`` for each item. A field whose tag is
@@ -37,33 +36,8 @@ class CustomFormatParser(StrParser):
             usual names are ``default_format`` and ``unknown_format``.
     """
 
-    def __init__(self, template: str = '', **models: Any) -> None:
-        """Make a parser.
-
-        Args:
-            template: see `StrParser`.
-            models: pydantic models; fields of other types are put into the template as they are.
-
-        Raises:
-            ValueError: the template lacks a field.
-        """
-        super().__init__(template, **models)
-        self.models: dict[str, type[BaseModel]] = {
-            name: model for name, model in models.items() if is_model(model)
-        }
-
-    def format_to_string(self, format_model: Any) -> str:
-        """Write a model as tags with comments.
-
-        Args:
-            format_model: a pydantic model, or any value.
-
-        Returns:
-            The text.
-        """
-        if not is_model(format_model):
-            return super().format_to_string(format_model)
-        return ''.join(f'{line}\n' for line in _shown(format_model, '', ()))
+    def _written(self, model: type[BaseModel]) -> str:
+        return ''.join(f'{line}\n' for line in _shown(model, '', ()))
 
     def parse_response(self, data: str) -> BaseModel:
         """Read a reply.

@@ -12,19 +12,18 @@ from lagent.prompts.parsers.json_lenient import find_object, loads
 from lagent.prompts.parsers.model_fields import (
     choices,
     default_text,
-    is_model,
     item_of,
     model_in,
     type_name,
 )
+from lagent.prompts.parsers.models_parser import ModelsParser
 from lagent.prompts.parsers.reasoning import split_reasoning
-from lagent.prompts.parsers.str_parser import StrParser
 
 _INDENT = '    '
 _TAGS = ('json', 'jsonc', 'json5', '')
 
 
-class JSONParser(StrParser):
+class JSONParser(ModelsParser):
     """Reads a JSON object and checks it with pydantic models.
 
     The instruction shows each model as JSON with comments. A reply may be the object alone, have it
@@ -35,33 +34,8 @@ class JSONParser(StrParser):
         models: the fields of the template that are models, by name; earlier ones go first.
     """
 
-    def __init__(self, template: str = '', **models: Any) -> None:
-        """Make a parser.
-
-        Args:
-            template: see `StrParser`.
-            models: pydantic models; fields of other types are put into the template as they are.
-
-        Raises:
-            ValueError: the template lacks a field.
-        """
-        super().__init__(template, **models)
-        self.models: dict[str, type[BaseModel]] = {
-            name: model for name, model in models.items() if is_model(model)
-        }
-
-    def format_to_string(self, format_model: Any) -> str:
-        """Write a model as JSON with comments.
-
-        Args:
-            format_model: a pydantic model, or any value.
-
-        Returns:
-            The text.
-        """
-        if not is_model(format_model):
-            return super().format_to_string(format_model)
-        return '\n'.join(_object(format_model, '', ()))
+    def _written(self, model: type[BaseModel]) -> str:
+        return '\n'.join(_object(model, '', ()))
 
     def parse_response(self, data: str) -> dict[str, Any]:
         """Read a reply.

@@ -1,5 +1,6 @@
 """One table of tests for every back end: `local` everywhere, the others where they can be used."""
 
+import ast
 import contextlib
 from collections.abc import Callable, Iterator
 
@@ -67,3 +68,29 @@ def amake(options: dict[str, object]) -> Callable[..., AsyncSandbox]:
         return AsyncSandbox(SandboxPolicy(**policy), **options)
 
     return make
+
+
+@pytest.fixture
+def run(box: Sandbox) -> Callable[[str], object]:
+    """Run a cell in the module's `box` and return the value of its last expression."""
+
+    def run(code: str) -> object:
+        result = box.execute(code, timeout=60)
+        assert result.ok, result.text
+        return ast.literal_eval(result.result or 'None')
+
+    return run
+
+
+@pytest.fixture
+def attempt(run: Callable[[str], object]) -> Callable[[str], object]:
+    """Run statements and return the name of the error number they fail with, or None."""
+
+    def attempt(code: str) -> object:
+        body = '\n'.join(f'    {line}' for line in code.splitlines())
+        return run(
+            f'import ctypes, errno, fcntl, os, socket, termios\ntry:\n{body}\n    failure = None\n'
+            'except OSError as error:\n    failure = errno.errorcode[error.errno]\nfailure'
+        )
+
+    return attempt

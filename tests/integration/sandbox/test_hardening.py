@@ -21,32 +21,6 @@ def box() -> Iterator[Sandbox]:
         yield box
 
 
-@pytest.fixture
-def run(box: Sandbox) -> Run:
-    """Run a cell and return the value of its last expression."""
-
-    def run(code: str) -> object:
-        result = box.execute(code, timeout=60)
-        assert result.ok, result.text
-        return ast.literal_eval(result.result or 'None')
-
-    return run
-
-
-@pytest.fixture
-def attempt(run: Run) -> Callable[[str], object]:
-    """Run statements and return the name of the error number they fail with, or None."""
-
-    def attempt(code: str) -> object:
-        body = '\n'.join(f'    {line}' for line in code.splitlines())
-        return run(
-            f'import errno, os, socket\ntry:\n{body}\n    failure = None\n'
-            'except OSError as error:\n    failure = errno.errorcode[error.errno]\nfailure'
-        )
-
-    return attempt
-
-
 @pytest.mark.parametrize(
     'path',
     [
