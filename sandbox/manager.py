@@ -103,7 +103,8 @@ class Manager(Generic[Box]):
         if id in self._boxes:  # closed by its user
             await self._forget(id, self._boxes[id])
         try:
-            await asyncio.wait_for(self._places.acquire(), self.acquire_timeout)
+            async with asyncio.timeout(self.acquire_timeout):
+                await self._places.acquire()
         except TimeoutError:
             raise CapacityExceeded(
                 f'all {self.max_sessions} sessions are in use and none became free within '

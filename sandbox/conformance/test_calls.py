@@ -172,7 +172,8 @@ def test_closing_ends_a_running_cell(amake: MakeAsyncBox) -> None:
         task = asyncio.create_task(box.execute('import time\ntime.sleep(60)'))
         await asyncio.sleep(0.3)
         await box.close()
-        result = await asyncio.wait_for(task, 30)
+        async with asyncio.timeout(30):
+            result = await task
         assert result.outcome is Outcome.SANDBOX_LOST
         with pytest.raises(SandboxClosed):
             await box.execute('1')

@@ -43,7 +43,8 @@ class Cell:
             if silence >= _IDLE_PATIENCE:
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), _IDLE_PATIENCE - silence)
+                async with asyncio.timeout(_IDLE_PATIENCE - silence):
+                    await self._idle.wait()
 
     def on_shell(self, message: Incoming) -> None:
         """Take a message of the shell channel that belongs to this cell."""

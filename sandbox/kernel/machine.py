@@ -212,7 +212,8 @@ class KernelMachine:
             return
         if watch.broken:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._supervisor.gone(), _OBITUARY)
+                async with asyncio.timeout(_OBITUARY):
+                    await self._supervisor.gone()
             ending.disconnected = self._supervisor.exit is None
         if self._supervisor.lost:
             raise SandboxLost('the sandbox is gone.')
@@ -227,7 +228,8 @@ class KernelMachine:
     async def _drain(self) -> None:
         assert self._client is not None
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._client.drained(), _DRAIN)
+            async with asyncio.timeout(_DRAIN):
+                await self._client.drained()
 
     async def interrupt(self) -> None:
         """Interrupt the cell that runs, if one does."""
@@ -375,7 +377,8 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
 
 async def _describe(instance: Instance) -> str:
     try:
-        return await asyncio.wait_for(instance.describe_loss(), _DESCRIBE)
+        async with asyncio.timeout(_DESCRIBE):
+            return await instance.describe_loss()
     except (TimeoutError, OSError, SandboxError):
         return 'it does not answer'
 

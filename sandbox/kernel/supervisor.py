@@ -126,7 +126,8 @@ class Supervisor:
         self._waiting[number] = answer
         try:
             self._writer.write(_encode({'op': op, 'id': number, **fields}))
-            return _checked(await asyncio.wait_for(answer, patience))
+            async with asyncio.timeout(patience):
+                return _checked(await answer)
         except TimeoutError:
             raise SandboxLost(f'the sandbox did not answer within {patience:g} s.') from None
         finally:
@@ -145,7 +146,8 @@ class Supervisor:
         """
         await self.request('kill')
         try:
-            await asyncio.wait_for(self.gone(), _ANSWER)
+            async with asyncio.timeout(_ANSWER):
+                await self.gone()
         except TimeoutError:
             raise SandboxLost(f'the kernel was killed but did not end in {_ANSWER:g} s.') from None
 
@@ -180,7 +182,7 @@ class Supervisor:
     async def _read(self) -> None:
         try:
             while True:
-                message = await _receive(self._reader)
+                message = await _receive(self._reader, None)
                 if message.get('event') == 'exited':
                     self._exited(message)
                 else:
@@ -232,7 +234,7 @@ class Supervisor:
                 raise
             async with self._connection() as (reader, writer):
                 writer.write(_encode({'op': 'list', **wanted}))
-                answer = _checked(await _receive_soon(reader))
+                answer = _checked(await _receive(reader, _STALL))
         raw = answer.get('entries')
         entries = [_entry(values) for values in raw] if isinstance(raw, list) else []
         return [entry for entry in entries if entry is not None][:limit], bool(answer.get('more'))
@@ -249,8 +251,9 @@ class Supervisor:
             writer.write(_encode({'op': 'write', 'path': path, 'size': size}))
             async for chunk in chunks:
                 writer.write(chunk)
-                await asyncio.wait_for(writer.drain(), patience.left())
-            _checked(await asyncio.wait_for(_receive(reader), patience.left()))
+                async with asyncio.timeout(patience.left()):
+                    await writer.drain()
+            _checked(await _receive(reader, patience.left()))
 
     async def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
         """Yield the bytes of a regular file of at most `limit` bytes.
@@ -261,17 +264,18 @@ class Supervisor:
         """
         async with self._connection() as (reader, writer):
             writer.write(_encode({'op': 'read', 'path': path, 'max': limit}))
-            left = _natural(_checked(await _receive_soon(reader)).get('size'))
+            left = _natural(_checked(await _receive(reader, _STALL)).get('size'))
             if left > limit:
                 raise Refusal('too_large', f'the file has {left:,} bytes')
             patience = _Patience(left)
             while left:
-                chunk = await asyncio.wait_for(reader.read(min(CHUNK, left)), patience.left())
+                async with asyncio.timeout(patience.left()):
+                    chunk = await reader.read(min(CHUNK, left))
                 if not chunk:
                     raise SandboxLost('the sandbox went away in the middle of a file.')
                 left -= len(chunk)
                 yield chunk
-            _checked(await asyncio.wait_for(_receive(reader), patience.left()))
+            _checked(await _receive(reader, patience.left()))
 
     async def delete(self, path: str) -> None:
         """Remove a file, a link, or a folder with all it holds.
@@ -282,7 +286,7 @@ class Supervisor:
         """
         async with self._connection() as (reader, writer):
             writer.write(_encode({'op': 'delete', 'path': path}))
-            _checked(await _receive_soon(reader))
+            _checked(await _receive(reader, _STALL))
 
     @contextlib.asynccontextmanager
     async def _connection(
@@ -316,7 +320,10 @@ class _Patience:
         self._deadline = time.monotonic() + _TRANSFER + size / _SLOWEST
 
     def left(self) -> float:
-        return max(0.0, min(_STALL, self._deadline - time.monotonic()))
+        # What never has to wait would never notice a deadline of `asyncio.timeout`.
+        if (left := self._deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return min(_STALL, left)
 
 
 def _encode(message: dict[str, Any]) -> bytes:
@@ -324,16 +331,13 @@ def _encode(message: dict[str, Any]) -> bytes:
     return struct.pack('>I', len(body)) + body
 
 
-async def _receive_soon(reader: asyncio.StreamReader) -> dict[str, Any]:
-    return await asyncio.wait_for(_receive(reader), _STALL)
-
-
-async def _receive(reader: asyncio.StreamReader) -> dict[str, Any]:
+async def _receive(reader: asyncio.StreamReader, patience: float | None) -> dict[str, Any]:
     try:
-        (length,) = struct.unpack('>I', await reader.readexactly(4))
-        if length > MAX_FRAME:
-            raise SandboxLost(f'the sandbox sent a frame of {length:,} bytes.')
-        message = json.loads(await reader.readexactly(length))
+        async with asyncio.timeout(patience):
+            (length,) = struct.unpack('>I', await reader.readexactly(4))
+            if length > MAX_FRAME:
+                raise SandboxLost(f'the sandbox sent a frame of {length:,} bytes.')
+            message = json.loads(await reader.readexactly(length))
     except asyncio.IncompleteReadError:
         raise SandboxLost('the sandbox closed the connection.') from None
     except (ValueError, RecursionError):

@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -167,7 +167,7 @@ def test_a_kernel_that_starts_too_slowly_takes_no_files_with_it(make):
     box = make()
     box.upload(b'x', name='f')
     machine, policy = box._machine, box._machine._policy
-    machine._policy = SimpleNamespace(start_timeout=0.001)
+    machine._policy = replace(policy, start_timeout=0.001)
     with pytest.raises(StartFailed, match='its files are kept'):
         box.restart()
     machine._policy = policy

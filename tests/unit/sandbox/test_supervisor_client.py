@@ -74,6 +74,17 @@ async def test_an_answer_has_a_deadline(guest):
     assert not supervisor.lost
 
 
+async def test_a_cancellation_that_comes_with_the_answer_is_not_lost(guest):
+    supervisor = await guest(lambda _: b'')
+    asking = asyncio.create_task(supervisor.request('status'))
+    await asyncio.sleep(0)  # until it waits
+    (number,) = supervisor._waiting
+    supervisor._answered({'ok': True, 'id': number})
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
 @pytest.mark.parametrize(
     'data',
     [
