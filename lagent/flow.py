@@ -7,6 +7,7 @@ those that give an awaitable, `stream` and `astream` handing out what is emitted
 does not know which one drives it, so a synchronous and an asynchronous agent can't drift apart.
 """
 
+import asyncio
 import contextvars
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -29,6 +30,20 @@ class Call:
     def __call__(self) -> Any:
         """Make the call."""
         return self.fn(*self.args, **self.kwargs)
+
+    def on_loop(self) -> Any:
+        """Make the call from an event loop; it may give an awaitable."""
+        return self()
+
+
+class BlockingCall(Call):
+    """A call that waits for a disk or the like, which an event loop must not wait for."""
+
+    __slots__ = ()
+
+    def on_loop(self) -> Any:
+        """Make the call in a worker thread."""
+        return asyncio.to_thread(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,20 @@ def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Flow[Any]:
         What the function returns. What it raises is raised here.
     """
     return (yield Call(fn, args, kwargs))
+
+
+def blocking_call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Flow[Any]:
+    """The flow of a call of a plain function that waits; asynchronous drivers use a thread.
+
+    Args:
+        fn: a function. Its thread is not ended when the flow is cancelled while it waits.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+
+    Returns:
+        What the function returns. What it raises is raised here.
+    """
+    return (yield BlockingCall(fn, args, kwargs))
 
 
 _END: Any = object()
@@ -142,7 +171,7 @@ async def arun(flow: Flow[T]) -> T:
         if isinstance(request, Emit):
             continue
         try:
-            value = request()
+            value = request.on_loop()
             step.value = await value if inspect.isawaitable(value) else value
         except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
             step.error = error
@@ -218,7 +247,7 @@ async def astream(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
                 streaming.leave()
             continue
         try:
-            value = streaming.context.run(request)
+            value = streaming.context.run(request.on_loop)
             if inspect.isawaitable(value):
                 value = await _Inside(streaming.context, value)
             streaming.step.value = value

@@ -17,8 +17,8 @@ LAYERS = {
     'lagent': [
         ['version', 'errors', 'schema', '_extras', 'utils', 'config'],
         ['context', 'limits', 'flow', 'portal'],
-        ['effects'],
-        ['prompts', 'memory', 'llms', 'hooks', 'actions'],
+        ['effects', 'positions'],
+        ['prompts', 'memory', 'llms', 'hooks', 'actions', 'journal'],
         ['agents'],
         ['console', 'distributed', 'serve'],
         ['cli', '__main__'],
