@@ -115,7 +115,7 @@ class _Turn:
         assert recording is not None, 'a run is recorded from its beginning'
         with recording.active():
             answer = yield from books
-            recording.left_over()
+            recording.check_end()
         yield from blocking_call(recording.release, 'done', answer, self._state())
         self.recording = None
         return answer

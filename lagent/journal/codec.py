@@ -74,8 +74,13 @@ def register(
     _by_type[type_] = _by_name[name] = codec
 
 
+def written(tree: Any) -> str:
+    """The JSON text of an encoded value, in ASCII; dicts keep their order."""
+    return json.dumps(tree, separators=(',', ':'), allow_nan=False)
+
+
 def canonical(tree: Any) -> str:
-    """The one JSON text of an encoded value: ASCII, sorted keys, no spaces."""
+    """The JSON text of an encoded value that is the same for equal values."""
     return json.dumps(tree, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
 
@@ -316,7 +321,7 @@ def _make(kind: Any, fields: dict[str, Any], items: dict[Any, Any] | None = None
         return kind.model_construct(**fields)
     if issubclass(kind, dict):
         made = kind.__new__(kind)
-        dict.update(made, items or {})
+        made.update(items or {})
         vars(made).update(fields)
         return made
     own = {field.name: field.init for field in dataclasses.fields(kind)}

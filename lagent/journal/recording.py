@@ -95,6 +95,14 @@ class Recording:
         """
         if self._over is not None:
             raise self._over
+        try:
+            return (yield from self._through(effect, context, flow))
+        except (JournalError, RunSuspended) as error:
+            # Code that catches whatever it can must not do things that nothing records.
+            self._over = error
+            raise
+
+    def _through(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
         encoder = Encoder(self._redactor, plain=True)
         body = encoder.encode(effect.payload)
         asked = Record(
@@ -153,12 +161,16 @@ class Recording:
         """The value of a record's body, an opening or an outcome."""
         return self._decoder.decode(tree)
 
-    def left_over(self) -> None:
-        """Refuse to end a run that has not done all that its journal says.
+    def check_end(self) -> None:
+        """Refuse to end a run that has not done all that its journal says, or may not go on.
 
         Raises:
             Diverged: an effect is recorded that was not asked for.
+            RunSuspended: an effect needs a decision, and the code has caught the error.
+            JournalError: the journal failed, and the code has caught the error.
         """
+        if self._over is not None:
+            raise self._over
         entry = self._history.left_over()
         if entry is not None:
             raise diverged(entry.intent.position, entry.intent, None, self._text_of)
@@ -253,8 +265,7 @@ class Recording:
         }
         yield from blocking_call(self._append, [doing.record('request', body)], doing.blobs)
         request = f'{doing.effect.kind} call {doing.effect.name!r} ({words})'
-        self._over = RunSuspended(self.run.id, doing.position, request)
-        return self._over
+        return RunSuspended(self.run.id, doing.position, request)
 
     def _not_done(self, doing: '_Doing', error: NotDone) -> Flow[NotDone]:
         """Record that an effect is never done."""

@@ -221,7 +221,7 @@ def record(
         try:
             with run_context(run_id=run.id), recording.active():
                 yield run
-                recording.left_over()
+                recording.check_end()
         except BaseException as error:
             fail(recording, error)
             raise

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from lagent.journal import tables
-from lagent.journal.codec import canonical
+from lagent.journal.codec import written
 from lagent.journal.contract import Record, Run, Status
 from lagent.journal.database import AlchemyDatabase, Database, Execute, SqliteDatabase
 from lagent.journal.errors import (
@@ -73,8 +73,8 @@ class SqlJournal:
             'title': run.title,
             'created': run.created,
             'updated': run.updated,
-            'opening': canonical(run.opening),
-            'outcome': canonical(run.outcome),
+            'opening': written(run.opening),
+            'outcome': written(run.outcome),
             'factory': run.factory,
             'owner': run.owner,
             'expires': run.expires,
@@ -173,7 +173,7 @@ class SqlJournal:
             'id': run_id,
             'owner': owner,
             'status': status,
-            'outcome': canonical(outcome),
+            'outcome': written(outcome),
             'now': time.time(),
         }
         with self._database.transaction() as execute:
@@ -317,14 +317,15 @@ def _add(execute: Execute, run_id: str, record: Record) -> None:
         'kind': record.kind,
         'name': record.name,
         'digest': record.digest,
-        'body': canonical(record.body),
+        'body': written(record.body),
         'elapsed': record.elapsed,
-        'cost': canonical(dict(record.usage)),
+        'cost': written(dict(record.usage)),
     }
     columns, values = ', '.join(row), ', '.join(f':{name}' for name in row)
     execute(
-        f'INSERT INTO lagent_records (seq, {columns}) '  # noqa: S608
-        f'SELECT coalesce(max(seq), 0) + 1, {values} FROM lagent_records WHERE run_id = :run_id',
+        f'INSERT INTO lagent_records (seq, {columns}) VALUES ('  # noqa: S608
+        'coalesce((SELECT max(seq) FROM lagent_records WHERE run_id = :run_id), 0) + 1, '
+        f'{values})',
         row,
     )
 

@@ -1,7 +1,6 @@
 """Agents that are resumed: what is known is given back, and nothing is done twice."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from lagent.agents.streaming_agent import AsyncStreamingAgent
 from lagent.effects import Event, subscribe
 from lagent.errors import OutcomeUnknown
 from lagent.flow import run
-from lagent.journal import Diverged, NoSuchRun, RunLocked, SqliteJournal, current_recording, record
+from lagent.journal import Diverged, NoSuchRun, RunLocked, current_recording, record
 from lagent.journal.lease import new_owner
 from lagent.llms import AsyncScriptedModel, ScriptedModel
 from lagent.positions import effect_id
@@ -21,12 +20,6 @@ from lagent.schema import AgentMessage, FunctionCall
 
 class Crash(BaseException):
     """What a killed process looks like to the code that it was executing."""
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Any:
-    with SqliteJournal(tmp_path / 'runs.db') as journal:
-        yield journal
 
 
 class Steps(Agent):
