@@ -115,6 +115,7 @@ class Agent(Layer):
             run_id: the run's name; a new one by default.
             session_id: the session; that of the run when it is resumed.
             approval: says which effects need somebody's yes, such as a `lagent.journal.Approval`.
+                By default none, and for a run that is resumed those that it began with.
             on_unknown: what happens to an effect that was begun before a crash, of which nobody
                 knows whether it happened, and that must not be done twice: ``'tell'`` the model, or
                 ``'suspend'`` the run for a person to decide.

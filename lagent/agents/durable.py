@@ -22,6 +22,7 @@ from lagent.journal.runs import (
     fail,
     find,
     open_journal,
+    opening_of,
     take_up,
 )
 from lagent.schema import AgentMessage
@@ -127,8 +128,7 @@ class _Turn:
 
     def _read(self, found: Run, messages: tuple[Any, ...], session: Hashable | None) -> None:
         """Read what the run began with, and see that the same is asked now."""
-        decoder = Decoder(self.journal.blob)
-        self.opening = decoder.decode(found.opening)
+        self.opening = opening_of(self.journal, found)
         redactor = self.options.redactor or Redactor()
 
         def text(opening: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from .errors import NoSuchRun as NoSuchRun
 from .errors import NothingToDecide as NothingToDecide
 from .errors import NotReadable as NotReadable
 from .errors import NotRecordable as NotRecordable
+from .errors import PolicyMissing as PolicyMissing
 from .errors import RecordedFailure as RecordedFailure
 from .errors import RunLocked as RunLocked
 from .errors import SchemaTooNew as SchemaTooNew

@@ -34,7 +34,6 @@ BLOB_SIZE = 2_048
 """Characters or bytes from which on a text or bytes are kept beside the record, by their digest."""
 
 _DEPTH = 100
-_REMEMBERED = 64  # characters: a search of a shorter text is quicker than remembering it
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +146,17 @@ class Encoder:
 
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if TAG not in value and all(type(key) is str for key in value):
-            return {self._redactor.text(key): self._item(key, v, depth) for key, v in value.items()}
+            text = self._redactor.text
+            return {text(key): self._item(key, each, depth) for key, each in value.items()}
         pairs = [[self.encode(key, depth), self._item(key, v, depth)] for key, v in value.items()]
         return {TAG: 'dict', 'v': pairs}
 
     def _item(self, key: Any, value: Any, depth: int) -> Any:
-        if type(key) is str and type(value) is str and value and self._redactor.is_secret_name(key):
+        if type(value) is not str:
+            return self.encode(value, depth)
+        if value and type(key) is str and self._redactor.is_secret_name(key):
             return REDACTED
-        return self.encode(value, depth)
+        return self._text(value)
 
     def _tagged(self, kind: type, value: Any, depth: int) -> Any:
         if kind is float:

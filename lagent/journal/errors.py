@@ -10,6 +10,7 @@
     ├── NotRecordable     a value has a type that no codec is registered for
     ├── NotReadable       a record holds what this program can't read
     ├── NothingToDecide   the run does not wait for a decision
+    ├── PolicyMissing     the run began with an approval policy, and is resumed without it
     ├── JournalUnavailable  the file or server can't be reached or written
     └── SchemaTooNew      a later version of lagent wrote the journal
 """
@@ -83,6 +84,12 @@ class NothingToDecide(JournalError):
     """The run does not wait for a decision."""
 
     code = 'nothing_to_decide'
+
+
+class PolicyMissing(JournalError):
+    """A run began with an approval policy that can't be recorded, and is resumed without one."""
+
+    code = 'policy_missing'
 
 
 class JournalUnavailable(JournalError):

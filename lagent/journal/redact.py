@@ -5,6 +5,7 @@ try out guesses. The same text is always redacted to the same text, and a redact
 so a run resumes although its journal does not know the secret, also after it was replaced.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -35,9 +36,14 @@ _SECRET_NAME = re.compile(
     r'|^authorization$|_key$',
     re.IGNORECASE,
 )
-_LEAST = (
-    8  # characters: a shorter value would be taken out of texts that have nothing to do with it
-)
+# Characters: of a secret, as shorter ones occur in texts by chance; of texts that are remembered;
+# and how many of these.
+_LEAST, _SHORT, _REMEMBERED = 8, 2_048, 4_096
+
+
+@functools.lru_cache(1_024)
+def _is_secret_name(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
 
 
 class Redactor:
@@ -62,6 +68,8 @@ class Redactor:
         # Longer ones first: one secret may be part of another.
         self._values = sorted(known, key=lambda value: (-len(value), value))
         self._rules = [(mark, re.compile(pattern, re.DOTALL)) for mark, pattern in rules]
+        # A conversation is written again and again, with one message more each time.
+        self._short = functools.lru_cache(_REMEMBERED)(self._clean)
 
     def is_secret_name(self, name: str) -> bool:
         """Whether what has this name is a secret.
@@ -72,7 +80,7 @@ class Redactor:
         Returns:
             True for names such as ``OPENAI_API_KEY``, ``password`` and ``Authorization``.
         """
-        return _SECRET_NAME.search(name) is not None
+        return _is_secret_name(name)
 
     def text(self, text: str) -> str:
         """A text without secrets.
@@ -83,6 +91,9 @@ class Redactor:
         Returns:
             The same text with each secret replaced by ``[redacted]``.
         """
+        return self._short(text) if len(text) <= _SHORT else self._clean(text)
+
+    def _clean(self, text: str) -> str:
         for value in self._values:
             if value in text:
                 text = text.replace(value, REDACTED)

@@ -5,14 +5,15 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lagent.context import run_context
 from lagent.errors import JournalError, RunSuspended
+from lagent.journal.approval import Approval
 from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.contract import Journal, Record, Run
-from lagent.journal.errors import NoSuchRun, NothingToDecide, RunLocked
+from lagent.journal.errors import NoSuchRun, NothingToDecide, PolicyMissing, RunLocked
 from lagent.journal.failures import decode_error
 from lagent.journal.lease import LEASE, new_owner
 from lagent.journal.recording import Approver, OnUnknown, Recording
@@ -23,6 +24,11 @@ Where = Journal | str | os.PathLike[str]
 """A journal, the path of a file, or the URL of a database that SQLAlchemy knows."""
 
 _TITLE = 120  # characters
+_OWN_POLICY = 'of the caller'  # instead of a policy that can't be written
+
+
+def _can_be_kept(policy: Approver) -> bool:
+    return type(policy) is Approval and policy.when is None
 
 
 def open_journal(where: Where) -> tuple[Journal, bool]:
@@ -64,7 +70,7 @@ class Options:
 
     Attributes:
         run_id: the run's name; one that the journal has is resumed. A new one by default.
-        approval: see `Recording`.
+        approval: see `Recording`. Resumed without one, a run has that which it began with.
         on_unknown: see `Recording`.
         redactor: see `Recording`.
         factory: ``module:function`` that makes what is run, for ``lagent runs resume``.
@@ -117,12 +123,14 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
     """
     redactor = options.redactor or Redactor()
     encoder, now, owner = Encoder(redactor), time.time(), new_owner()
+    policy = options.approval
+    kept = policy if policy is None or _can_be_kept(policy) else _OWN_POLICY
     run = Run(
         id=run_id,
         title=redactor.text(' '.join(title.split()))[:_TITLE],
         created=now,
         updated=now,
-        opening=encoder.encode(opening),
+        opening={'value': encoder.encode(opening), 'approval': encoder.encode(kept)},
         factory=options.factory,
         owner=owner,
         expires=now + LEASE,
@@ -136,13 +144,29 @@ def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
 
     Raises:
         RunLocked: somebody else executes it.
+        PolicyMissing: it began with an approval policy that can't be kept, and none is given now.
     """
+    policy = options.approval
+    if policy is None:
+        begun = journal.run(run_id).opening
+        policy = Decoder(journal.blob).decode(begun['approval']) if begun else None
+        if policy == _OWN_POLICY:
+            raise PolicyMissing(
+                f'Run {run_id!r} began with an approval policy of your own. Resume it with the '
+                'same one, or with Approval() if nothing needs a yes any more.'
+            )
+        options = replace(options, approval=policy)
     owner = new_owner()
     run = journal.acquire(run_id, owner, time.time() + LEASE)
     if run.status == 'done':
         journal.release(run_id, owner, 'done', run.outcome, {})
         raise RunLocked(f'Run {run_id!r} was ended by somebody else at this moment.')
     return options.recording(journal, run, owner)
+
+
+def opening_of(journal: Journal, run: Run) -> Any:
+    """What a run began with, as `begin` was given it; waits for the journal."""
+    return Decoder(journal.blob).decode((run.opening or {}).get('value'))
 
 
 def answer_of(journal: Journal, run: Run) -> Any:

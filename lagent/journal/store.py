@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from lagent.journal import tables
@@ -73,8 +74,6 @@ class SqlJournal:
             'title': run.title,
             'created': run.created,
             'updated': run.updated,
-            'opening': written(run.opening),
-            'outcome': written(run.outcome),
             'factory': run.factory,
             'owner': run.owner,
             'expires': run.expires,
@@ -88,6 +87,7 @@ class SqlJournal:
             )
             if not added.changed:
                 raise RunLocked(f'There is a run {run.id!r} already; somebody else has begun it.')
+            _write(execute, run.id, 'opening', run.opening)
             _keep(execute, run.id, blobs)
 
     def run(self, run_id: str) -> Run:
@@ -99,7 +99,7 @@ class SqlJournal:
         """See `Journal.runs`."""
         where = '' if status is None else 'WHERE status = :status '
         sql = (
-            f'SELECT {tables.RUN_IN_LIST} FROM lagent_runs {where}'  # noqa: S608
+            f'SELECT {tables.RUN} FROM lagent_runs {where}'  # noqa: S608
             'ORDER BY created DESC, id LIMIT :limit'
         )
         values = {'limit': limit} if status is None else {'limit': limit, 'status': status}
@@ -173,17 +173,17 @@ class SqlJournal:
             'id': run_id,
             'owner': owner,
             'status': status,
-            'outcome': written(outcome),
             'now': time.time(),
         }
         with self._database.transaction() as execute:
             released = execute(
                 "UPDATE lagent_runs SET owner = '', expires = 0, status = :status, "
-                'outcome = :outcome, updated = :now WHERE id = :id AND owner = :owner',
+                'updated = :now WHERE id = :id AND owner = :owner',
                 values,
             )
             if not released.changed:
                 raise _lost(run_id)
+            _write(execute, run_id, 'outcome', outcome)
             _keep(execute, run_id, blobs)
 
     def decide(
@@ -224,7 +224,7 @@ class SqlJournal:
                 values,
             ).rows
             for (run_id,) in rows:
-                for table in ('lagent_records', 'lagent_blob_uses'):
+                for table in ('lagent_records', 'lagent_bodies', 'lagent_blob_uses'):
                     execute(f'DELETE FROM {table} WHERE run_id = :id', {'id': run_id})  # noqa: S608
                 execute('DELETE FROM lagent_runs WHERE id = :id', {'id': run_id})
             if rows:
@@ -267,14 +267,12 @@ def _run(execute: Execute, run_id: str) -> Run:
     rows = execute(sql, {'id': run_id}).rows
     if not rows:
         raise NoSuchRun(f'The journal has no run {run_id!r}.')
-    return _as_run(rows[0])
+    bodies = execute('SELECT name, body FROM lagent_bodies WHERE run_id = :id', {'id': run_id}).rows
+    return replace(_as_run(rows[0]), **{name: json.loads(body) for name, body in bodies})
 
 
 def _as_run(row: Sequence[Any]) -> Run:
-    values: dict[str, Any] = dict(zip(tables.RUN.split(', '), row, strict=True))
-    values['opening'] = json.loads(values['opening'])
-    values['outcome'] = json.loads(values['outcome'])
-    return Run(**values)
+    return Run(**dict(zip(tables.RUN.split(', '), row, strict=True)))
 
 
 def _as_record(row: Sequence[Any]) -> Record:
@@ -327,6 +325,15 @@ def _add(execute: Execute, run_id: str, record: Record) -> None:
         'coalesce((SELECT max(seq) FROM lagent_records WHERE run_id = :run_id), 0) + 1, '
         f'{values})',
         row,
+    )
+
+
+def _write(execute: Execute, run_id: str, name: str, tree: Any) -> None:
+    values = {'run_id': run_id, 'name': name, 'body': written(tree)}
+    execute(
+        'INSERT INTO lagent_bodies (run_id, name, body) VALUES (:run_id, :name, :body) '
+        'ON CONFLICT (run_id, name) DO UPDATE SET body = excluded.body',
+        values,
     )
 
 

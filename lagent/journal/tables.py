@@ -15,12 +15,16 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
             title {text} NOT NULL,
             created {number} NOT NULL,
             updated {number} NOT NULL,
-            opening {text} NOT NULL,
-            outcome {text} NOT NULL,
             owner {text} NOT NULL,
             expires {number} NOT NULL
         )""",
-        'CREATE INDEX lagent_runs_by_time ON lagent_runs (updated)',
+        # Beside the run, whose row is written again with every record.
+        """CREATE TABLE lagent_bodies (
+            run_id VARCHAR(200) NOT NULL,
+            name VARCHAR(20) NOT NULL,
+            body {text} NOT NULL,
+            PRIMARY KEY (run_id, name)
+        )""",
         """CREATE TABLE lagent_records (
             run_id VARCHAR(200) NOT NULL,
             seq INTEGER NOT NULL,
@@ -42,7 +46,7 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run_id, digest)
         )""",
     ),
-    ("ALTER TABLE lagent_runs ADD COLUMN factory VARCHAR(500) DEFAULT '' NOT NULL",),
+    ("ALTER TABLE lagent_runs ADD COLUMN factory {text} DEFAULT '' NOT NULL",),
 )
 
 TYPES = {
@@ -60,8 +64,7 @@ READ_VERSION = 'SELECT max(version) FROM lagent_schema'
 WRITE_VERSION = 'INSERT INTO lagent_schema (version) VALUES (:version)'
 CREATE_VERSIONS = 'CREATE TABLE IF NOT EXISTS lagent_schema (version INTEGER PRIMARY KEY)'
 
-RUN = 'id, status, title, created, updated, opening, outcome, factory, owner, expires'
-RUN_IN_LIST = RUN.replace('opening, outcome', "'null', 'null'")
+RUN = 'id, status, title, created, updated, factory, owner, expires'
 RECORD = 'type, position, time, kind, name, digest, body, elapsed, cost, seq'
 
 

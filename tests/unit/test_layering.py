@@ -21,6 +21,7 @@ LAYERS = {
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'journal'],
         ['agents'],
         ['console', 'distributed', 'serve'],
+        ['runs_cli'],
         ['cli', '__main__'],
     ],
     'sandbox': [

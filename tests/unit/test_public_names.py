@@ -107,6 +107,7 @@ PUBLIC = {
         'NotReadable',
         'NotRecordable',
         'NothingToDecide',
+        'PolicyMissing',
         'Record',
         'RecordedFailure',
         'Recording',

@@ -14,6 +14,7 @@ from lagent.errors import RunSuspended
 from lagent.journal import (
     Approval,
     NothingToDecide,
+    PolicyMissing,
     SqliteJournal,
     approve,
     edit,
@@ -75,7 +76,23 @@ def test_without_a_decision_it_waits_on(suspended: SqliteJournal) -> None:
     with pytest.raises(RunSuspended):
         resumed(suspended)
     assert suspended.run('r').status == 'suspended'
-    assert resumed(suspended, approval=None)[0] == 'I saw: ran print(6 * 7)'
+    with pytest.raises(RunSuspended):  # the policy is part of the run
+        resumed(suspended, approval=None)
+    assert resumed(suspended, approval=Approval())[0] == 'I saw: ran print(6 * 7)'
+
+
+def test_a_policy_that_can_not_be_kept_is_given_again(journal: SqliteJournal) -> None:
+    agent = Agent(ScriptedModel(['a']))
+
+    def policy(effect: Effect, context: RunContext) -> str:
+        return 'always'
+
+    with pytest.raises(RunSuspended):
+        agent.run('q', run_id='r', journal=journal, approval=policy)
+    approve(journal, 'r')
+    with pytest.raises(PolicyMissing):
+        agent.run(run_id='r', journal=journal)
+    assert agent.run(run_id='r', journal=journal, approval=policy).content == 'a'
 
 
 def test_it_goes_on_after_a_yes(suspended: SqliteJournal) -> None:

@@ -247,6 +247,7 @@ def test_a_journal_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     with SqliteJournal(path) as journal:
         run = journal.run('old-run')
         assert (run.title, run.status, run.factory) == ('how many rows', 'failed', '')
+        assert (run.opening, run.outcome) == ({'session': 7}, None)
         assert [record.type for record in journal.records('old-run')] == ['intent', 'result']
         begun(journal, 'new', factory='m:f')
         assert journal.run('new').factory == 'm:f'

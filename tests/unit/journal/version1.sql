@@ -7,12 +7,15 @@ CREATE TABLE lagent_runs (
     title TEXT NOT NULL,
     created REAL NOT NULL,
     updated REAL NOT NULL,
-    opening TEXT NOT NULL,
-    outcome TEXT NOT NULL,
     owner TEXT NOT NULL,
     expires REAL NOT NULL
 );
-CREATE INDEX lagent_runs_by_time ON lagent_runs (updated);
+CREATE TABLE lagent_bodies (
+    run_id VARCHAR(200) NOT NULL,
+    name VARCHAR(20) NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (run_id, name)
+);
 CREATE TABLE lagent_records (
     run_id VARCHAR(200) NOT NULL,
     seq INTEGER NOT NULL,
@@ -34,7 +37,8 @@ CREATE TABLE lagent_blob_uses (
     PRIMARY KEY (run_id, digest)
 );
 INSERT INTO lagent_runs VALUES
-    ('old-run', 'failed', 'how many rows', 1700000000.0, 1700000009.0, 'null', 'null', '', 0);
+    ('old-run', 'failed', 'how many rows', 1700000000.0, 1700000009.0, '', 0);
+INSERT INTO lagent_bodies VALUES ('old-run', 'opening', '{"session":7}');
 INSERT INTO lagent_records VALUES
     ('old-run', 1, 'intent', '1', 1700000001.0, 'kernel', 'interpreter', '', '"len(rows)"', NULL, '{}'),
     ('old-run', 2, 'result', '1', 1700000002.0, 'kernel', 'interpreter', '', '"100"', 0.5, '{}');
