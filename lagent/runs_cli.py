@@ -23,7 +23,7 @@ from lagent.errors import JournalError, RunSuspended
 from lagent.journal import pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run
-from lagent.journal.lease import describe
+from lagent.journal.lease import describe, is_gone
 from lagent.journal.timeline import Line, as_json, compare, ending_of, timeline, when
 
 USAGE, WAITING = 2, 5
@@ -31,6 +31,7 @@ DEFAULT_JOURNAL = '.lagent/runs.db'
 _STYLES = {
     'done': 'green',
     'failed': 'red',
+    'interrupted': 'red',
     'error': 'red',
     'suspended': 'yellow',
     'request': 'yellow',
@@ -69,7 +70,7 @@ def list_(
                 about = f'{about}  waits: {_request(pending(journal, run.id))}'
             table.add_row(
                 run.id,
-                Text(run.status, style=_STYLES.get(run.status, '')),
+                _status(run),
                 when(run.updated),
                 Text(printable(about), overflow='ellipsis', no_wrap=True),
             )
@@ -232,8 +233,14 @@ def _head(line: Line) -> Text:
     return head
 
 
+def _status(run: Run) -> Text:
+    is_dead = run.status == 'running' and (run.expires < time.time() or is_gone(run.owner))
+    status = 'interrupted' if is_dead else run.status
+    return Text(status, style=_STYLES.get(status, ''))
+
+
 def _state(run: Run) -> Text:
-    text = Text(run.status, style=_STYLES.get(run.status, ''))
+    text = _status(run)
     text.append(f'  created {when(run.created)}, updated {when(run.updated)}', style='dim')
     if run.owner:
         text.append(f'  by {describe(run.owner)}', style='dim')

@@ -11,6 +11,9 @@ from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.difference import differing, pretty
 
 
+_LINE = 90  # characters of arguments that stay on one line
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One event of a run.
@@ -81,7 +84,9 @@ def detail(journal: Journal, record: Record) -> str:
         case 'intent' if record.kind == 'model' and isinstance(body, list) and body:
             last = body[-1]
             return pretty(last.get('content', last) if isinstance(last, dict) else last)
-    return pretty(_essence(body))
+    essence = _essence(body)
+    compact = essence if isinstance(essence, str) else json.dumps(essence, ensure_ascii=False)
+    return compact if len(compact) <= _LINE else pretty(essence)
 
 
 def ending_of(journal: Journal, run: Run) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from lagent import cli
 from lagent.actions import Interpreter
 from lagent.agents import AsyncAgent, Coder, StreamingAgent
 from lagent.errors import RunSuspended
-from lagent.journal import Approval, SqliteJournal
+from lagent.journal import Approval, Run, SqliteJournal
+from lagent.journal.lease import new_owner
 from lagent.llms import AsyncScriptedModel, ScriptedModel
 from sandbox import FakeBackend
 
@@ -79,6 +81,19 @@ def test_a_run_is_shown_as_a_timeline(where: Path) -> None:
     assert shown[3][:4] == ['2', 'result', 'kernel', 'interpreter']
     assert 'ran print(6 * 7)' in result.output
     assert '= I saw: ran print(6 * 7)' in result.output
+
+
+def test_a_run_whose_process_has_died_is_said_to_be_interrupted(where: Path) -> None:
+    with SqliteJournal(where) as journal:
+        now = time.time()
+        dead = json.dumps({**json.loads(new_owner()), 'started': 'at another time'})
+        for run_id, owner in (('dead', dead), ('alive', new_owner())):
+            journal.begin(
+                Run(id=run_id, created=now, updated=now, owner=owner, expires=now + 60), {}
+            )
+    lines = {line.split()[0]: line for line in runs(where, 'list').output.splitlines()}
+    assert 'interrupted' in lines['dead']
+    assert 'running' in lines['alive']
 
 
 def test_a_run_is_shown_as_json(where: Path) -> None:
