@@ -117,7 +117,8 @@ class _Running:
     started: float
 
     def publish(self, type_: Literal['begin', 'delta', 'end', 'error'], data: Any = None) -> None:
-        _publish(Event(type_, self.effect, data, self.run, time.monotonic() - self.started))
+        if _subscribers.get():
+            _publish(Event(type_, self.effect, data, self.run, time.monotonic() - self.started))
 
 
 def _publish(event: Event) -> None:

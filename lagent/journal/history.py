@@ -1,5 +1,6 @@
 """What a journal says of the effects of a run, for a run that goes the same way again."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -77,6 +78,8 @@ class History:
                     for later in intents
                 )
 
+        self._concurrent = {path for path in self._scopes if self._ran_side_by_side(path)}
+
     def _read(self, record: Record) -> None:
         position = record.position
         if record.type == 'note':
@@ -116,9 +119,9 @@ class History:
             while position in self._taken:
                 position = scope.next()
             entry = self.entries.get(position)
-            is_other = entry is not None and entry.intent.digest != digest
-            if is_other and self._is_concurrent(scope.path):
-                position, entry = self._elsewhere(scope, digest)
+            is_it = entry is not None and entry.intent.digest == digest
+            if not is_it and scope.path in self._concurrent:
+                position, entry = self._elsewhere(scope, position, digest)
             self._taken.add(position)
             return position, entry
 
@@ -135,27 +138,24 @@ class History:
                 return entry
         return None
 
-    def _is_concurrent(self, path: str) -> bool:
+    def _ran_side_by_side(self, path: str) -> bool:
         """Whether one effect of a scope began before another one, begun earlier, had ended."""
         end = 0
         for position in self._scopes[path]:
             entry = self.entries[position]
             if entry.intent.seq < end:
                 return True
-            end = max(end, entry.outcome.seq if entry.outcome else entry.intent.seq + 1)
-            if entry.outcome is None and position != self._scopes[path][-1]:
-                return True
+            end = entry.outcome.seq if entry.outcome else sys.maxsize
         return False
 
-    def _elsewhere(self, scope: Scope, digest: str) -> tuple[str, Entry | None]:
-        for position in self._scopes[scope.path]:
-            entry = self.entries[position]
-            if position not in self._taken and entry.intent.digest == digest:
-                return position, entry
-        position = scope.next()  # it was not begun yet: it gets a place of its own
+    def _elsewhere(self, scope: Scope, position: str, digest: str) -> tuple[str, Entry | None]:
+        for other in self._scopes[scope.path]:
+            entry = self.entries[other]
+            if other not in self._taken and entry.intent.digest == digest:
+                return other, entry
         while position in self.entries or position in self._taken:
             position = scope.next()
-        return position, None
+        return position, None  # it was not begun yet: it gets a place of its own
 
 
 def _scope_of(position: str) -> str:

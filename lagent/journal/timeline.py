@@ -10,7 +10,6 @@ from lagent.journal.codec import TAG
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.difference import differing, pretty
 
-
 _LINE = 90  # characters of arguments that stay on one line
 
 
