@@ -42,8 +42,8 @@ class BlockingCall(Call):
     __slots__ = ()
 
     def on_loop(self) -> Any:
-        """Make the call in a worker thread."""
-        return asyncio.to_thread(self)
+        """Make the call in a worker thread; a cancellation waits for its end."""
+        return _to_its_end(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,17 @@ class ConsumerLeft(BaseException):
     A `GeneratorExit` would not do: ``yield from`` turns it into a `close`, after which a flow could
     make no more calls, and so could not close what it reads from.
     """
+
+
+async def _to_its_end(call: Call) -> Any:
+    calling = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        await asyncio.wait([calling])
+        if not calling.cancelled():
+            calling.exception()  # it is nobody's any more
+        raise
 
 
 Flow = Generator[Call | Emit, Any, T]
@@ -82,7 +93,7 @@ def blocking_call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Flow[
     """The flow of a call of a plain function that waits; asynchronous drivers use a thread.
 
     Args:
-        fn: a function. Its thread is not ended when the flow is cancelled while it waits.
+        fn: a function. It is never left half done: a flow that is cancelled waits for its end.
         args: its positional arguments.
         kwargs: its keyword arguments.
 

@@ -33,8 +33,11 @@ class Database(Protocol):
 
     dialect: str
 
-    def transaction(self) -> AbstractContextManager[Execute]:
+    def transaction(self, *, writes: bool = True) -> AbstractContextManager[Execute]:
         """All the statements of a ``with`` block or none, durable at its end.
+
+        Args:
+            writes: whether it changes anything; it waits for others that do.
 
         Raises:
             JournalUnavailable: the database can't be reached, read or written.
@@ -62,12 +65,12 @@ class SqliteDatabase:
         self._pid = 0
 
     @contextmanager
-    def transaction(self) -> Iterator[Execute]:
+    def transaction(self, *, writes: bool = True) -> Iterator[Execute]:
         """See `Database.transaction`."""
         with self._lock:
             try:
                 connection = self._connected()
-                connection.execute('BEGIN IMMEDIATE')
+                connection.execute('BEGIN IMMEDIATE' if writes else 'BEGIN')
                 try:
                     yield lambda sql, values: _done(connection.execute(sql, dict(values)))
                 except BaseException:
@@ -122,7 +125,7 @@ class AlchemyDatabase:
         self.dialect: str = self._engine.dialect.name
 
     @contextmanager
-    def transaction(self) -> Iterator[Execute]:
+    def transaction(self, *, writes: bool = True) -> Iterator[Execute]:
         """See `Database.transaction`."""
         text = self._sqlalchemy.text
         try:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any, Literal
 
 from lagent.context import RunContext
@@ -120,7 +121,7 @@ class Recording:
             if entry.intent.digest != asked.digest:
                 raise diverged(position, entry.intent, asked, self._text_of)
             if entry.is_over:
-                return self._replay(doing, entry)
+                return (yield from self._replay(doing, entry))
             if entry.is_unknown:
                 found = yield from self._find_out(doing, entry)
                 if found is not None:
@@ -199,12 +200,13 @@ class Recording:
     def _text_of(self, body: Any) -> str:
         return pretty(self._decoder.decode(body))
 
-    def _replay(self, doing: '_Doing', entry: Entry) -> Any:
+    def _replay(self, doing: '_Doing', entry: Entry) -> Flow[Any]:
         outcome = entry.outcome
         assert outcome is not None, 'only what is over is replayed'
         self._history.replayed(doing.position)
         failed = outcome.type == 'error'
-        known = decode_error(outcome.body, self._decoder) if failed else self.decode(outcome.body)
+        decode = partial(decode_error, decoder=self._decoder) if failed else self.decode
+        known = yield from blocking_call(decode, outcome.body)
         replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
         if failed:
             raise known

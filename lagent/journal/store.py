@@ -92,7 +92,7 @@ class SqlJournal:
 
     def run(self, run_id: str) -> Run:
         """See `Journal.run`."""
-        with self._database.transaction() as execute:
+        with self._database.transaction(writes=False) as execute:
             return _run(execute, run_id)
 
     def runs(self, status: Status | None = None, limit: int = 100) -> list[Run]:
@@ -103,7 +103,7 @@ class SqlJournal:
             'ORDER BY created DESC, id LIMIT :limit'
         )
         values = {'limit': limit} if status is None else {'limit': limit, 'status': status}
-        with self._database.transaction() as execute:
+        with self._database.transaction(writes=False) as execute:
             return [_as_run(row) for row in execute(sql, values).rows]
 
     def records(self, run_id: str, after: int = 0) -> list[Record]:
@@ -112,13 +112,13 @@ class SqlJournal:
             f'SELECT {tables.RECORD} FROM lagent_records '  # noqa: S608
             'WHERE run_id = :run_id AND seq > :after ORDER BY seq'
         )
-        with self._database.transaction() as execute:
+        with self._database.transaction(writes=False) as execute:
             rows = execute(sql, {'run_id': run_id, 'after': after}).rows
         return [_as_record(row) for row in rows]
 
     def blob(self, digest: str) -> bytes:
         """See `Journal.blob`."""
-        with self._database.transaction() as execute:
+        with self._database.transaction(writes=False) as execute:
             rows = execute(
                 'SELECT data FROM lagent_blobs WHERE digest = :digest', {'digest': digest}
             ).rows

@@ -1,14 +1,16 @@
 """What becomes of effects that were begun in a process that has died, and of those side by side."""
 
 import asyncio
+import threading
+import time
 from typing import Any
 
 import pytest
 
 from lagent.actions import ActionExecutor, Interpreter, execution_results, tool_api
-from lagent.agents import Coder
+from lagent.agents import Agent, Coder
 from lagent.effects import Effect, Ended, Event, Stage, intercept, perform, subscribe, within
-from lagent.errors import OutcomeUnknown, RunSuspended
+from lagent.errors import LimitExceeded, OutcomeUnknown, RunSuspended
 from lagent.flow import Flow, arun, call, run
 from lagent.journal import (
     Diverged,
@@ -21,7 +23,8 @@ from lagent.journal import (
     record,
     reject,
 )
-from lagent.llms import AsyncScriptedModel, ScriptedModel
+from lagent.limits import RunLimits
+from lagent.llms import AsyncScriptedModel, Completion, ScriptedModel, Usage
 from lagent.positions import branch
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage, FunctionCall
@@ -296,9 +299,6 @@ def test_one_after_the_other_order_is_a_fact(journal: SqliteJournal) -> None:
 
 async def test_flows_in_an_event_loop_do_not_block_it(journal: SqliteJournal) -> None:
     """The journal is written in a thread: the loop goes on while the disk works."""
-    import threading
-    import time
-
     main = threading.get_ident()
     threads: set[int] = set()
     append = journal.append
@@ -323,6 +323,47 @@ async def test_flows_in_an_event_loop_do_not_block_it(journal: SqliteJournal) ->
     ticking.cancel()
     assert main not in threads
     assert ticks >= 2
+
+
+async def test_a_cancellation_does_not_lose_what_has_happened(journal: SqliteJournal) -> None:
+    """It comes while the outcome of an effect is being written."""
+    append, writing = journal.append, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(run_id: str, owner: str, expires: float, records: Any, blobs: Any) -> None:
+        if records[0].type == 'result':
+            loop.call_soon_threadsafe(writing.set)
+            time.sleep(0.1)
+        append(run_id, owner, expires, records, blobs)
+
+    async def work() -> None:
+        with record(journal, 'r'):
+            await arun(perform(Effect('tool', 'pay', 3), lambda: 'paid'))
+
+    journal.append = slow  # type: ignore[method-assign]
+    task = asyncio.create_task(work())
+    await writing.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with record(journal, 'r'):
+        assert await arun(perform(Effect('tool', 'pay', 3), dies)) == 'paid'
+
+
+def test_limits_count_what_is_given_back(journal: SqliteJournal) -> None:
+    def agent() -> Agent:
+        class Talker(Agent):
+            def forward(self, *message: Any, **kwargs: Any) -> Any:
+                for number in range(4):
+                    self.llm.chat([{'role': 'user', 'content': str(number)}])
+
+        reply = Completion('x', usage=Usage(5, 5))
+        return Talker(ScriptedModel(lambda _: reply), limits=RunLimits(tokens=20))
+
+    for _ in range(2):
+        with pytest.raises(LimitExceeded, match='used: 20'):
+            agent().run('q', run_id='r', journal=journal)
+    assert [record_.position for record_ in journal.records('r')] == ['1', '1', '2', '2']
 
 
 def test_secrets_do_not_reach_the_file_and_the_run_resumes(
