@@ -87,7 +87,9 @@ class _Turn:
         else:
             self.is_new = False
             yield from blocking_call(self._read, found, messages, session)
-            messages, kwargs = tuple(self.opening['messages']), self.opening['kwargs']
+            # What is given again has its secrets, which what is recorded has not.
+            messages = messages or tuple(self.opening['messages'])
+            kwargs = kwargs or self.opening['kwargs']
             session = self.opening['session']
             if found.status == 'done':
                 answer: AgentMessage = yield from blocking_call(self._recall, found)

@@ -145,7 +145,7 @@ class Journal(Protocol):
     def decide(
         self, run_id: str, request: int, decision: Record, blobs: Mapping[str, bytes]
     ) -> None:
-        """Add a decision to a suspended run, which becomes ready.
+        """Add a decision to a run that nobody executes, which becomes ready.
 
         Args:
             run_id: the run.
@@ -154,7 +154,7 @@ class Journal(Protocol):
             blobs: its blobs.
 
         Raises:
-            NothingToDecide: the run is not suspended, or the request was decided already.
+            NothingToDecide: somebody executes the run, it has ended, or this was decided already.
         """
 
     def prune(self, before: float, statuses: Sequence[Status] = ('done',)) -> int:

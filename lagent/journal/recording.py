@@ -68,6 +68,7 @@ class Recording:
         self._decoder = Decoder(journal.blob)
         self._history = History(journal.records(run.id))
         self._over: LagentError | None = None
+        self._kept: set[str] = set()
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -195,7 +196,10 @@ class Recording:
         self.journal.renew(self.run.id, self._owner, time.time() + LEASE)
 
     def _append(self, records: list[Record], blobs: dict[str, bytes]) -> None:
-        self.journal.append(self.run.id, self._owner, time.time() + LEASE, records, blobs)
+        # A conversation brings its images along with every call.
+        new = {digest: data for digest, data in blobs.items() if digest not in self._kept}
+        self.journal.append(self.run.id, self._owner, time.time() + LEASE, records, new)
+        self._kept.update(new)
 
     def _text_of(self, body: Any) -> str:
         return pretty(self._decoder.decode(body))

@@ -280,7 +280,7 @@ def pending(journal: Journal, run_id: str) -> Record:
             waiting[record_.position] = record_
         elif record_.type == 'decision':
             waiting.pop(record_.position, None)
-    if not waiting or run.status not in ('suspended', 'ready'):
+    if not waiting or run.status == 'done':
         raise NothingToDecide(f'Run {run_id!r} is {run.status} and does not wait for a decision.')
     return next(iter(waiting.values()))
 

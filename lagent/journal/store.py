@@ -193,9 +193,9 @@ class SqlJournal:
         with self._database.transaction() as execute:
             made = execute(
                 "UPDATE lagent_runs SET status = 'ready', updated = :now WHERE id = :id AND "
-                "status IN ('suspended', 'ready') AND NOT EXISTS (SELECT 1 FROM lagent_records "
-                "WHERE run_id = :id AND type = 'decision' AND position = :position "
-                'AND seq > :request)',
+                "status <> 'done' AND (owner = '' OR expires < :now) AND "
+                'NOT EXISTS (SELECT 1 FROM lagent_records WHERE run_id = :id AND '
+                "type = 'decision' AND position = :position AND seq > :request)",
                 {
                     'id': run_id,
                     'request': request,

@@ -13,6 +13,7 @@ from lagent.effects import Effect, Event, subscribe
 from lagent.errors import RunSuspended
 from lagent.journal import (
     Approval,
+    Diverged,
     NothingToDecide,
     PolicyMissing,
     SqliteJournal,
@@ -118,6 +119,16 @@ def test_other_code_is_run_and_the_model_knows(suspended: SqliteJournal) -> None
     answer, _ = resumed(suspended)
     assert 'ran print(42)' in answer
     assert 'changed the code' in answer
+
+
+def test_a_decision_can_be_made_after_a_failed_attempt_to_go_on(suspended: SqliteJournal) -> None:
+    with Coder(ScriptedModel([]), Interpreter(backend=ran(), unsafe=True)) as other:
+        other.agent.template = 'Other words.'
+        with pytest.raises(Diverged):
+            other.run(run_id='r', journal=suspended)
+    assert suspended.run('r').status == 'failed'
+    approve(suspended, 'r')
+    assert resumed(suspended)[0] == 'I saw: ran print(6 * 7)'
 
 
 def test_a_tool_can_be_edited_and_rejected(tmp_path: Path) -> None:

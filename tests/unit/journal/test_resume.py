@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lagent.actions import ActionExecutor, AsyncActionExecutor, tool_api
-from lagent.agents import Agent, AsyncAgent, StreamingAgent
+from lagent.agents import Agent, AgentList, AsyncAgent, StreamingAgent
 from lagent.agents.streaming_agent import AsyncStreamingAgent
 from lagent.effects import Event, subscribe
 from lagent.errors import OutcomeUnknown
@@ -223,6 +223,37 @@ def test_another_question_is_refused(journal: Any) -> None:
         make(World(3)).run('q', run_id='r', journal=journal)
     with pytest.raises(Diverged, match='question'):
         make(World()).run('another', run_id='r', journal=journal)
+
+
+def test_a_question_that_is_given_again_has_its_secrets(journal: Any) -> None:
+    question = 'log in with sk-0123456789abcdefghij'
+    with pytest.raises(Crash):
+        Agent(ScriptedModel([Crash()])).run(question, run_id='r', journal=journal)
+    llm = ScriptedModel(['a'])
+    Agent(llm).run(question, run_id='r', journal=journal)
+    assert llm.calls[0].messages[-1]['content'] == question
+
+
+def test_images_are_written_once(journal: Any) -> None:
+    image = 'data:image/png;base64,' + 'A' * 100_000
+    written: list[int] = []
+    append = journal.append
+
+    def counting(run_id: str, owner: str, expires: float, records: Any, blobs: Any) -> None:
+        written.extend(len(data) for data in blobs.values())
+        append(run_id, owner, expires, records, blobs)
+
+    journal.append = counting
+    llm = ScriptedModel(lambda messages: 'seen')
+    with record(journal, 'r'):
+        for number in range(3):
+            llm.chat([{'role': 'user', 'content': image}, {'role': 'user', 'content': str(number)}])
+    assert written == [len(image)]
+
+
+def test_what_only_holds_agents_has_no_runs(journal: Any) -> None:
+    with pytest.raises(TypeError, match='only holds agents'):
+        AgentList([Agent()]).run('q', journal=journal)
 
 
 def test_an_error_that_the_run_survived_is_history(journal: Any) -> None:
