@@ -21,7 +21,7 @@ from lagent.console import ConsoleView, printable
 from lagent.effects import Event, subscribe
 from lagent.errors import LagentError, LimitExceeded, ModelError, ParseFailed, RunSuspended
 from lagent.journal import Approval
-from lagent.runs_cli import WAITING, runs_app
+from lagent.runs_cli import WAITING, resume, runs_app
 from lagent.version import __version__
 
 NO_ANSWER, USAGE, SANDBOX_FAILED, MODEL_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
@@ -34,6 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(runs_app)
+app.command()(resume)
 
 Files = Annotated[
     list[Path] | None,
@@ -316,7 +317,10 @@ class JsonView:
             event: what happened.
         """
         kind, seconds = event.effect.kind, round(event.elapsed, 4)
-        if event.type == 'error':
+        if event.replayed:
+            if event.type == 'begin':
+                print_json(event='replayed', of=kind, name=event.effect.name)
+        elif event.type == 'error':
             print_json(event='error', of=kind, message=str(event.data), seconds=seconds)
         elif kind == 'model' and event.type == 'end':
             print_json(event='reply', text=str(event.data), seconds=seconds)

@@ -150,6 +150,7 @@ class Interpreter(Responder):
         Raises:
             ValueError: the message was not parsed.
             LimitExceeded: the run reached one of its limits.
+            EffectRejected: the run is recorded, and somebody has decided against the code.
             SandboxError: there is no sandbox to run the code in.
         """
         return run(self._respond(message, session_id, self._answer))

@@ -120,7 +120,7 @@ class AlchemyDatabase:
     def __init__(self, url: Any) -> None:
         self._sqlalchemy = require('sqlalchemy', 'sql')
         is_engine = hasattr(url, 'begin')
-        self._engine = url if is_engine else self._sqlalchemy.create_engine(url)
+        self._engine = url if is_engine else self._sqlalchemy.create_engine(url, pool_pre_ping=True)
         self._owns_engine = not is_engine
         self.dialect: str = self._engine.dialect.name
 

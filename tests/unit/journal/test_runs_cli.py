@@ -4,17 +4,21 @@ import json
 import sys
 import time
 import types
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from lagent import cli
 from lagent.actions import Interpreter
-from lagent.agents import AsyncAgent, Coder, StreamingAgent
+from lagent.agents import Agent, AsyncAgent, Coder, StreamingAgent
+from lagent.console import ConsoleView
+from lagent.effects import subscribe
 from lagent.errors import RunSuspended
-from lagent.journal import Approval, Run, SqliteJournal
+from lagent.journal import Approval, Run, SqliteJournal, record
 from lagent.journal.lease import new_owner
 from lagent.llms import AsyncScriptedModel, ScriptedModel
 from sandbox import FakeBackend
@@ -136,8 +140,6 @@ def test_code_is_edited(where: Path) -> None:
 @pytest.mark.parametrize('kind', ['awaited', 'streamed'])
 def test_any_kind_of_agent_is_resumed(tmp_path: Path, factories: None, kind: str) -> None:
     path = tmp_path / 'runs.db'
-    from lagent.agents import Agent
-
     with pytest.raises(ValueError, match='down'):
         Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path)
     result = runs(path, 'resume', 'r', '--agent', f'their_agents:{kind}')
@@ -146,8 +148,6 @@ def test_any_kind_of_agent_is_resumed(tmp_path: Path, factories: None, kind: str
 
 @pytest.mark.parametrize('spec', ['their_agents', 'os:system {"command": "true"}', ''])
 def test_a_recorded_factory_is_called_without_arguments(tmp_path: Path, spec: str) -> None:
-    from lagent.agents import Agent
-
     path = tmp_path / 'runs.db'
     with pytest.raises(ValueError, match='down'):
         Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path, factory=spec)
@@ -197,3 +197,16 @@ def test_a_question_is_recorded_and_resumed(
     assert 'I saw: ran it' in result.output, result.output
     assert CliRunner().invoke(cli.app, ask).exit_code == 0
     assert CliRunner().invoke(cli.app, ['run', 'x', '--ask']).exit_code == 2
+
+
+def test_what_is_known_from_the_journal_is_shown_as_such(tmp_path: Path) -> None:
+    path, asked = tmp_path / 'runs.db', [{'role': 'user', 'content': 'a'}]
+    output = StringIO()
+    for view in (ConsoleView(Console(file=output, width=80)), cli.JsonView()):
+        with pytest.raises(ZeroDivisionError), subscribe(view), record(path, type(view).__name__):
+            ScriptedModel(['said']).chat(asked)
+            raise ZeroDivisionError
+        with subscribe(view), record(path, type(view).__name__):
+            ScriptedModel([]).chat(asked)
+    assert output.getvalue().count('said') == 1
+    assert 'model scripted known from the journal' in output.getvalue()
