@@ -95,7 +95,7 @@ class Heartbeat:
     """Renews a lease while nothing is recorded.
 
     Args:
-        renew: renews it; what it raises ends the thread.
+        renew: renews it; an error that is not `retryable` ends the thread.
         seconds: how long to wait between two times.
     """
 
@@ -109,8 +109,9 @@ class Heartbeat:
         while not self._stop.wait(self._seconds):
             try:
                 self._renew()
-            except Exception:  # noqa: BLE001 - the next record meets the same, and has a caller
-                return
+            except Exception as error:  # noqa: BLE001 - the next record meets the same, and is heard
+                if not getattr(error, 'retryable', False):
+                    return
 
     def stop(self) -> None:
         """End the thread; one that is renewing right now ends after that."""

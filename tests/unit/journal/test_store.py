@@ -285,6 +285,19 @@ def test_a_heartbeat_renews_until_it_is_stopped() -> None:
     assert not heartbeat._thread.is_alive()
 
 
+def test_a_heartbeat_outlives_a_journal_that_is_away() -> None:
+    tries = threading.Semaphore(0)
+
+    def away() -> None:
+        tries.release()
+        raise JournalUnavailable('for a while')
+
+    heartbeat = Heartbeat(away, 0.01)
+    assert tries.acquire(timeout=10)
+    assert tries.acquire(timeout=10)
+    heartbeat.stop()
+
+
 def test_a_heartbeat_ends_with_the_lease() -> None:
     def lost() -> None:
         raise LeaseLost('gone')
