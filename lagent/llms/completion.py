@@ -146,7 +146,7 @@ class Completion(str):
         return {name: getattr(self, name) for name in _FIELDS}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # All that it holds is immutable, and may be as long as a conversation.
+        # Nobody changes what it holds, and that may be as long as a conversation.
         return self.replace_text(str(self))
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:

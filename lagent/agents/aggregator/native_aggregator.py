@@ -1,5 +1,6 @@
 """The conversation with tool calls in the formats of OpenAI and of Anthropic."""
 
+import copy
 import json
 from collections.abc import Iterator
 from contextlib import suppress
@@ -64,8 +65,8 @@ class ToolCallAggregator(DefaultAggregator):
                 write.results(pending)
                 calls = _calls(message)
                 pending = {call['id']: None for call in calls}
-                thought = list(getattr(message.content, 'thinking_blocks', ())) if calls else []
-                write.assistant(said(message.content), calls, thought)
+                thought = getattr(message.content, 'thinking_blocks', ()) if calls else ()
+                write.assistant(said(message.content), calls, copy.deepcopy(list(thought)))
                 continue
             if results := _results(message, pending):
                 pending.update(results)
