@@ -121,7 +121,7 @@ class TokenDialogs:
         text: str = self.tokenizer.apply_chat_template(
             said + following, tokenize=False, **_ending(following)
         )
-        _, found, after = text.rpartition(_SAID)
+        _, found, after = text.partition(_SAID)
         if not found:
             raise ConfigError('The chat template changes replies: what follows one is unknown.')
         ids: list[int] = self.tokenizer.encode(after, add_special_tokens=False)

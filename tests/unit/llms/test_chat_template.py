@@ -6,7 +6,7 @@ import jinja2
 import pytest
 
 from lagent.errors import ConfigError
-from lagent.llms import BadRequest, Completion
+from lagent.llms import BadRequest, Completion, chat_template
 from lagent.llms.chat_template import (
     Prompt,
     TokenDialogs,
@@ -120,10 +120,14 @@ def said(text: str) -> dict[str, Any]:
 def test_what_follows_a_reply_leaves_its_tokens_alone(ends: tuple[int, ...]) -> None:
     model = Model()
     reply = model.reply(model.prompt_of([ASK]), 'yes', *ends)
-    following = model.next_prompt(reply, [AGAIN])
+    # What is said may be anything, the words that stand for the reply too.
+    again = {'role': 'user', 'content': 'more' + chat_template._SAID}
+    following = model.next_prompt(reply, [again])
     head = [*reply.prompt_token_ids, *(-ord(c) for c in 'yes')]
     assert following.token_ids[: len(head)] == head
-    assert ''.join(map(chr, following.token_ids[len(head) :])) == ';user:more;assistant:'
+    assert ''.join(map(chr, following.token_ids[len(head) :])) == (
+        f';user:more{chat_template._SAID};assistant:'
+    )
 
 
 def test_a_dialog_continues_replies_as_they_were_written() -> None:
