@@ -57,7 +57,7 @@ class SessionKeeper(Coder):
             work = flow(context.session_id, *args)
             return (yield from exclusive(self, context, work, self._wait_turn))
 
-    def _told(self, prompt: str, type_: str, **fields: str) -> AgentMessage:
+    def _told(self, prompt: str, type_: str, /, **fields: str) -> AgentMessage:
         content = self.prompts.text(prompt, **fields)
         # The next message is the user's as well, and joined to this one as it is.
         return AgentMessage(sender=type_, content=f'{content.rstrip()}\n\n', type=type_)

@@ -11,7 +11,7 @@ MODULES = ('encodings', 'columns', 'delimited', 'documents', 'containers', 'prof
 """The guest's modules, in the order in which they import one another."""
 
 MIME = 'application/vnd.lagent.profiles+json'
-SECONDS = 15.0  # how long the look at all files of one cell may take
+SECONDS = 10.0  # how long the look at all files of one cell may take
 MOST = 50  # files that one cell looks at
 
 

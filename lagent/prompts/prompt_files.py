@@ -36,7 +36,7 @@ class PromptFiles:
                 f'There are prompts in {known}, not in {language!r},{where}'.rstrip(',')
             )
 
-    def text(self, name: str, **fields: str) -> str:
+    def text(self, name: str, /, **fields: str) -> str:
         """A prompt.
 
         Args:

@@ -10,8 +10,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
+_KILLED = -9
+
+# Writes a line for each file as soon as it is known.
 _CHILD = """
 import json, sys, types
 request = json.load(sys.stdin)
@@ -23,17 +27,18 @@ for name, source in request['modules'].items():
     module.__package__ = 'guest'
     sys.modules[module.__name__] = module
     exec(compile(source, f'<{name}>', 'exec'), vars(module))
-sys.modules['guest.profile'].yield_to_others()
-profiles = sys.modules['guest.profile'].profile_files(*request['arguments'])
-json.dump(profiles, sys.stdout)
+profile = sys.modules['guest.profile']
+profile.yield_to_others()
+for name in request['names']:
+    print(json.dumps([name, profile.profile_named(name, request['folders'])]), flush=True)
 """
 
 
-def _look(request: dict[str, Any]) -> dict[str, Any]:
-    folders = [os.curdir, *reversed(sys.path)]
+def _run(request: dict[str, Any], names: list[str], seconds: float) -> tuple[dict[str, Any], str]:
     message = {
         'modules': request['modules'],
-        'arguments': [request['names'], folders, request['seconds']],
+        'names': names,
+        'folders': [os.curdir, *reversed(sys.path)],
     }
     try:
         done = subprocess.run(
@@ -41,21 +46,45 @@ def _look(request: dict[str, Any]) -> dict[str, Any]:
             input=json.dumps(message).encode(),
             capture_output=True,
             check=False,
-            timeout=request['seconds'] * 2,
+            timeout=seconds,
             env={**os.environ, 'OPENBLAS_NUM_THREADS': '1'},
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        return {'error': f'{type(error).__name__}: {error}'[:1_000]}
-    if done.returncode:
-        reason = done.stderr.decode(errors='replace')[-1_000:]
-        return {'error': reason or f'the process ended with {done.returncode}'}
-    return {'profiles': json.loads(done.stdout)}
+        output, code, words = done.stdout, done.returncode, done.stderr
+    except subprocess.TimeoutExpired as error:
+        output, code, words = error.stdout or b'', 1, b'it takes too long'
+    reason = words.decode(errors='replace').strip()[-500:] or f'the process ended with {code}'
+    if code == _KILLED:
+        reason = 'it was killed, which happens when it takes too much memory'
+    lines = [line for line in output.split(b'\n')[:-1] if line]
+    return dict(map(json.loads, lines)), reason if code else ''
+
+
+def _look(request: dict[str, Any]) -> dict[str, Any]:
+    profiles: dict[str, Any] = {}
+    deadline = time.monotonic() + request['seconds']
+    left = list(request['names'])
+    while left and (seconds := deadline - time.monotonic()) > 0:
+        found, reason = _run(request, left, seconds)
+        profiles.update(found)
+        left = [name for name in left if name not in found]
+        if not left:
+            break
+        # The process went down with the first file that it had no answer for.
+        profiles[left.pop(0)] = {'error': f'it could not be looked at: {reason}'}
+    for name in left:
+        profiles[name] = {'error': 'there was no time to look at it'}
+    return profiles
 
 
 def _publish(request: dict[str, Any]) -> None:
     from IPython.display import publish_display_data
 
-    publish_display_data({request['mime']: _look(request)})
+    found: dict[str, Any]
+    try:
+        found = {'profiles': _look(request)}
+    except Exception as error:  # noqa: BLE001 - the code of the session may have changed anything
+        found = {'error': f'{type(error).__name__}: {error}'[:1_000]}
+    publish_display_data({request['mime']: found})
 
 
 _publish(json.loads(REQUEST))

@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,26 +106,18 @@ def _short(value: Any) -> Any:
     return value
 
 
-def profile_files(names: list[str], folders: list[str], seconds: float) -> dict[str, Profile]:
-    """Describe files.
+def profile_named(name: str, folders: list[str]) -> Profile:
+    """Describe a file of the workspace.
 
     Args:
-        names: Their paths, relative to the workspace.
+        name: Its path there.
         folders: Where the workspace may be, the likeliest first.
-        seconds: How long it may take; the files that there is no time for are left out.
     """
-    deadline = time.monotonic() + seconds
-    profiles = {}
-    for name in names:
-        if time.monotonic() > deadline:
-            break
-        places = [Path(folder, name) for folder in folders]
-        path = next((place for place in places if os.path.lexists(place)), None)
-        if path is None:
-            profiles[name] = {'kind': 'unknown', 'error': 'there is no such file'}
-        else:
-            profiles[name] = profile_file(path)
-    return profiles
+    places = [Path(folder, name) for folder in folders]
+    path = next((place for place in places if os.path.lexists(place)), None)
+    if path is None:
+        return {'kind': 'unknown', 'error': 'there is no such file'}
+    return profile_file(path)
 
 
 def yield_to_others() -> None:

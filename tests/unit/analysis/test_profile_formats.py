@@ -11,7 +11,7 @@ import openpyxl
 import pytest
 from PIL import Image
 
-from lagent.analysis.guest.profile import profile_file, profile_files
+from lagent.analysis.guest.profile import profile_file, profile_named
 from lagent.analysis.profiles import FileProfile, describe, parse_profile
 
 
@@ -189,10 +189,9 @@ def test_a_link_is_not_followed(tmp_path):
 def test_files_are_found_in_the_first_folder_that_has_them(tmp_path):
     (tmp_path / 'sub').mkdir()
     (tmp_path / 'a.csv').write_text('a\n1\n')
-    found = profile_files(['a.csv', 'b.csv'], [str(tmp_path / 'sub'), str(tmp_path)], 5.0)
-    assert found['a.csv']['kind'] == 'table'
-    assert found['b.csv']['error'] == 'there is no such file'
-    assert profile_files(['a.csv'], [str(tmp_path)], -1.0) == {}
+    folders = [str(tmp_path / 'sub'), str(tmp_path)]
+    assert profile_named('a.csv', folders)['kind'] == 'table'
+    assert profile_named('b.csv', folders)['error'] == 'there is no such file'
 
 
 @pytest.mark.parametrize(
