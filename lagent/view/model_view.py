@@ -31,7 +31,8 @@ class ModelView:
     Notices about the kernel come first and are never cut; then what was put out, in order; the
     files that were made; and at the end, where a model looks first, the exception with the user's
     own frames. What does not fit loses its middle: the text says exactly how many characters are
-    missing and which file holds all of it. The same results always give the same text.
+    missing and which file holds all of it. An image that a cell puts out twice, as a figure that is
+    also its last value, is shown once. The same results always give the same text.
 
     Attributes:
         tokens: how many tokens the results of one message may have; by default a quarter of the
@@ -131,15 +132,19 @@ class ModelView:
         if self.images != 'content':
             return []
         found = [image for result in results for o in result.outputs for image in _images(o.data)]
-        return [one for one in found if len(one[1]) <= self.max_image_bytes][-self.max_images :]
+        once = dict.fromkeys(one for one in found if len(one[1]) <= self.max_image_bytes)
+        return list(once)[-self.max_images :]
 
 
 def _joined(outputs: Iterable[Any], more: int) -> Iterable[Piece]:
     """The pieces of what a cell put out, each on lines of its own."""
     last = ''
+    seen: set[tuple[str, bytes]] = set()
     for output in outputs:
-        if output.kind == 'error':
+        images = _images(output.data)
+        if output.kind == 'error' or (images and seen.issuperset(images)):
             continue
+        seen.update(images)
         if output.kind == 'stderr' and last != 'stderr':
             yield '[stderr]\n'
         pieces = _pieces(output)

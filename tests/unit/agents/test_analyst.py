@@ -279,3 +279,14 @@ def test_a_negative_number_of_reviews_is_refused():
     with pytest.raises(ValueError, match='reviews'):
         analyst([], reviews=-1)
     assert issubclass(DataAnalyst, Coder)
+
+
+def test_the_results_are_counted_with_the_models_tokenizer():
+    class Local(ScriptedModel):
+        tokenizer = 'loaded'
+
+        def tokenize(self, text):
+            return text.split()
+
+    assert DataAnalyst(Local([])).interpreter.view.tokenizer('a b') == ['a', 'b']
+    assert DataAnalyst(ScriptedModel([])).interpreter.view.tokenizer is None

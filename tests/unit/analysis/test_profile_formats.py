@@ -233,3 +233,16 @@ def test_a_forged_profile_is_bounded_and_keeps_to_its_lines():
     assert len(told) < 200_000
     assert not any(line.startswith('[notice]') for line in told.splitlines())
     assert '\x1b' not in told
+
+
+def test_pdf(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, 'pypdf', None)
+        profile = written(tmp_path, b'%PDF-1.4', 'a.pdf')
+        assert profile.error == 'cannot be read here: pypdf is not installed'
+    pypdf = pytest.importorskip('pypdf')
+    writer = pypdf.PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.write(tmp_path / 'b.pdf')
+    assert look(tmp_path / 'b.pdf').notes == ('1 pages',)
+    assert 'PDF' in written(tmp_path, b'%PDF-1.4 broken', 'c.pdf').error

@@ -116,12 +116,16 @@ def test_cells_share_the_room_and_those_not_run_are_told():
 
 
 def test_images_go_to_models_that_see():
-    plot = Output('display', '', {'image/png': PNG, 'image/jpeg': b'\xff'})
+    plots = [
+        Output('display', '', {'image/png': PNG + bytes([n]), 'image/jpeg': b'\xff'})
+        for n in range(3)
+    ]
+    plot, *_ = plots
     view = ModelView(images='content', max_images=2)
-    content = view.content([ok(plot, plot), ok(plot)], 2)
-    url = f'data:image/png;base64,{base64.b64encode(PNG).decode()}'
-    assert content[0]['text'].count('[image: png 640x480') == 3
-    assert content[1:] == [{'type': 'image_url', 'image_url': {'url': url}}] * 2
+    content = view.content([ok(*plots, plots[2]), ok(plots[2])], 2)
+    urls = [f'data:image/png;base64,{base64.b64encode(PNG + bytes([n])).decode()}' for n in (1, 2)]
+    assert content[0]['text'].count('[image: png 640x480') == 4
+    assert content[1:] == [{'type': 'image_url', 'image_url': {'url': url}} for url in urls]
     assert view.content([ok()]) == '[no output]'
     small = ModelView(images='content', max_image_bytes=10)
     assert isinstance(small.content([ok(plot)]), str)
