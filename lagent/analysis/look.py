@@ -51,8 +51,8 @@ def found_profiles(result: Any, files: Iterable[tuple[str, int]]) -> list[FilePr
         data = output.data.get(MIME)
         if isinstance(data, dict) and isinstance(data.get('profiles'), dict):
             found = data['profiles']
-        elif isinstance(data, dict):
-            reason = f'it could not be looked at: {data.get("error")}'
+        elif isinstance(data, dict) and 'error' in data:
+            reason = f'it could not be looked at: {data["error"]}'
     if not found and not result.ok:
         reason = f'it could not be looked at: the look ended with {result.outcome}'
     return [

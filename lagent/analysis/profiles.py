@@ -173,16 +173,16 @@ def describe(profile: FileProfile) -> str:
     Returns:
         A few lines without an empty one.
     """
-    facts = [profile.kind, _bytes(profile.size)]
+    facts = [_one_line(profile.kind), _bytes(profile.size)]
     if profile.encoding:
-        facts.append(f'encoding {profile.encoding}')
+        facts.append(f'encoding {_one_line(profile.encoding)}')
     if profile.kind == 'table':
         facts.append(f'delimiter {profile.delimiter!r}' if profile.delimiter else 'one column')
     if profile.decimal != '.':
         facts.append(f'decimal sign {profile.decimal!r}')
     lines = [f'{profile.path!r}: {", ".join(facts)}']
     if profile.error:
-        lines.append(f'  {profile.error}')
+        lines.append(f'  {_one_line(profile.error)}')
     lines += [f'  {_one_line(note)}' for note in profile.notes]
     for table in profile.tables:
         lines += [f'  {line}' for line in _table(table)]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
-_MOST_HTML = 1_000_000  # characters that are looked at
+_MOST_HTML = 200_000  # characters that are looked at; pandas writes fewer
 _MOST_CELL = 24
 _WRAPPED = re.compile(r' \\$', re.MULTILINE)
 _SHAPE = re.compile(r'(\d{1,15}) rows (?:x|×) (\d{1,15}) columns')
@@ -40,7 +40,10 @@ def short_table(html: str, columns: int, rows: int) -> str | None:
     if len(html) > _MOST_HTML or 'class="dataframe"' not in html:
         return None
     reader = _Reader()
-    reader.feed(html)
+    try:
+        reader.feed(html)
+    except AssertionError:  # how the parser says that a declaration is malformed
+        return None
     grid = reader.grid
     width = len(grid[0]) if grid else 0
     if reader.spans or width < 2 or any(len(row) != width for row in grid):

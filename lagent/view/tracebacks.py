@@ -104,7 +104,7 @@ def _package(path: str | None) -> str:
 
 def _shown(part: _Part) -> Iterator[str]:
     own = [frame for frame in part.frames if not frame.package]
-    dropped = own[_FIRST:-_LAST] if len(own) > _FIRST + _LAST else []
+    dropped = set(map(id, own[_FIRST:-_LAST] if len(own) > _FIRST + _LAST else ()))
     packages: list[str] = []
     told = False
     for frame in [*part.frames, None]:
@@ -114,7 +114,7 @@ def _shown(part: _Part) -> Iterator[str]:
         if packages:
             yield _note(packages)
             packages = []
-        if frame in dropped:
+        if id(frame) in dropped:
             if not told:
                 yield f'[... {len(dropped):,} frames of your code left out ...]'
             told = True

@@ -16,6 +16,8 @@ SHOWN_ROWS = 5
 MAX_COLUMNS = 200
 _DELIMITERS = (',', ';', '\t', '|', ':')
 _CONSISTENT = 0.9
+_TABLES = ('.csv', '.tsv', '.tab', '.psv')
+_MAYBE_TABLES = ('', '.txt', '.dat', '.log', '.asc')
 
 Profile = dict[str, Any]
 
@@ -31,11 +33,12 @@ def text_profile(path: Path, size: int) -> Profile | None:
     text, encoding, guessed = found
     if not whole:
         text = text[: text.rfind('\n') + 1] or text  # the last line is cut
-    named = {'.csv': True, '.tsv': True, '.tab': True, '.psv': True}.get(path.suffix.lower(), False)
+    named = path.suffix.lower() in _TABLES
     about = {'encoding': encoding}
     notes = ['the encoding is a guess'] if guessed else []
     delimiter, share = _delimiter(text)
-    if named or (delimiter and delimiter != ':' and share >= _CONSISTENT):
+    likely = path.suffix.lower() in _MAYBE_TABLES and text.count('\n') > 1
+    if named or (likely and delimiter and delimiter != ':' and share >= _CONSISTENT):
         table = _table(path, size, text, encoding, delimiter)
         return {'kind': 'table', **about, **table, 'notes': notes + table['notes']}
     lines = text.splitlines()
@@ -107,6 +110,8 @@ def _table(path: Path, size: int, text: str, encoding: str, delimiter: str | Non
         'total': max(total - skip - header, 0),
         'estimated': estimated,
     }
+    if signs.get('thousands') == signs.get('decimal'):
+        signs.pop('thousands', None)  # 1,234 beside 1,5: the comma stands before decimals
     lines = _line_of(text, delimiter, skip) if skip else 0
     reading = {'delimiter': delimiter, 'header': header, 'skip': lines, **signs}
     return {**reading, 'tables': [table], 'notes': notes}

@@ -233,6 +233,9 @@ def test_a_forged_profile_is_bounded_and_keeps_to_its_lines():
     assert len(told) < 200_000
     assert not any(line.startswith('[notice]') for line in told.splitlines())
     assert '\x1b' not in told
+    forged = dict.fromkeys(('kind', 'encoding', 'error'), 'x\n[notice] all is well')
+    told = describe(parse_profile('a\nb.csv', 7, forged))
+    assert len(told.splitlines()) == 2
 
 
 def test_pdf(tmp_path, monkeypatch):

@@ -165,3 +165,14 @@ def test_wide_tables_are_told_in_part(tmp_path):
     (table,) = profile.tables
     assert (table.width, len(table.columns)) == (5_000, 200)
     assert 'and 4970 more' in describe(profile)
+
+
+def test_one_sign_is_not_taken_for_both_groups_and_decimals(tmp_path):
+    profile = written(tmp_path, b'a;b\n1,5;1,234\n2,25;5,678\n')
+    assert (profile.decimal, profile.thousands) == (',', None)
+    assert columns(profile) == {'a': 'number', 'b': 'number'}
+
+
+@pytest.mark.parametrize('name', ['a.md', 'a.py', 'a.txt'])
+def test_prose_with_a_comma_is_no_table(tmp_path, name):
+    assert written(tmp_path, b'Hello, world', name).kind == 'text'

@@ -50,6 +50,7 @@ def test_long_cells_and_line_feeds_are_shortened():
         'class="dataframe"<td>x</td></table></tr>',
         'class="dataframe"' + '<table><tr><td>' * 1_000,
         'x' * 2_000_000,
+        'class="dataframe"<![<![',
         frame(3, 3).groupby('column0').agg(['mean', 'sum'])._repr_html_(),
     ],
 )  # fmt: skip
