@@ -1,10 +1,11 @@
 """The agent that answers questions about the user's files with code, tables and plots."""
 
+import asyncio
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from lagent.actions.interpreter import SandboxError, Sources
@@ -235,8 +236,14 @@ class DataAnalyst(SessionKeeper):
         return history[last_question(history, self.agent.name) or 0 :]
 
 
+async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
+    return await asyncio.to_thread(fn, *args)
+
+
 class AsyncDataAnalyst(AsyncCoder, DataAnalyst):
     """A `DataAnalyst` whose methods are coroutines."""
+
+    _blocking: ClassVar[Callable[..., Any]] = staticmethod(_in_thread)
 
     async def upload(  # type: ignore[override]
         self, paths: Sources, session_id: Hashable | None = None

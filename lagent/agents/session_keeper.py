@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from lagent.actions.interpreter import SandboxError, Source, Sources, execution_results
 from lagent.agents.coder import Coder
@@ -40,6 +40,10 @@ _FILES_TOKENS = 3_000  # what a model is told at once of uploaded files
 _NOTEBOOK_TOKENS = 8_000
 
 
+def _at_once(fn: Callable[..., T], *args: Any) -> T:
+    return fn(*args)
+
+
 class SessionKeeper(Coder):
     """A `Coder` that knows the files of its sessions, and can take back, forget and write them.
 
@@ -48,6 +52,9 @@ class SessionKeeper(Coder):
     """
 
     prompts: PromptFiles
+
+    # Calls what would hold up an event loop.
+    _blocking: ClassVar[Callable[..., Any]] = staticmethod(_at_once)
 
     def _in_turn(
         self, session: Hashable | None, flow: Callable[..., Flow[T]], *args: Any
@@ -151,7 +158,7 @@ class SessionKeeper(Coder):
         if target.suffix != '.ipynb':
             raise ValueError(f'a notebook is a file that ends in .ipynb, not {target}')
         history = self._history(session_id)
-        notebook = to_notebook(history, self.agent.name or '')
+        notebook = yield from call(self._blocking, to_notebook, history, self.agent.name or '')
         names = dict.fromkeys(
             name
             for message in history
@@ -168,13 +175,15 @@ class SessionKeeper(Coder):
                         yield from call(
                             self.interpreter.download, info.path, to=folder, session_id=session_id
                         )
-            _move_all(Path(scratch), target.parent)
-        return write_notebook(notebook, target)
+            yield from call(self._blocking, _move_all, Path(scratch), target.parent)
+        written: Path = yield from call(self._blocking, write_notebook, notebook, target)
+        return written
 
     def _open(
         self, session_id: Hashable, path: str | PathLike[str], run_cells: bool
     ) -> Flow[list[Any]]:
-        cells, name = read_notebook(path), Path(path).name
+        cells = yield from call(self._blocking, read_notebook, path)
+        name = Path(path).name
         if not run_cells:
             shown = '\n\n'.join(
                 f'```python\n{cell.source}\n```' if cell.kind == 'code' else cell.source

@@ -244,7 +244,7 @@ def test_a_workbook_that_takes_all_memory_ends_the_look_and_not_the_kernel(tmp_p
 
 
 @pytest.mark.docker
-async def test_the_asynchronous_form_has_the_same_conversation():
+async def test_the_asynchronous_form_has_the_same_conversation(tmp_path):
     replies = [cell("import pandas as pd\npd.read_csv('a.csv').b.sum()"), 'It is 6.']
     async with AsyncDataAnalyst(AsyncScriptedModel(replies), AsyncInterpreter()) as analyst:
         (profile,) = await analyst.upload({'a.csv': b'a,b\n1,2\n3,4\n'})
@@ -260,5 +260,8 @@ async def test_the_asynchronous_form_has_the_same_conversation():
             (Outcome.OK, 'np.int64(6)')
         ]
         assert [info.path for info in await analyst.files()] == ['a.csv']
+        path = await analyst.export(tmp_path / 'a.ipynb')
+        assert sorted(one.name for one in tmp_path.iterdir()) == ['a.csv', 'a.ipynb']
         await analyst.reset()
+        assert await analyst.open_notebook(path, run_cells=False) == []
         assert await analyst.files() == []

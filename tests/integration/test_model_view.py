@@ -5,6 +5,7 @@ import json
 import pytest
 
 from lagent.actions import Interpreter
+from lagent.llms import HFTransformer
 from lagent.prompts.parsers import CodeParser
 from lagent.schema import AgentMessage
 from lagent.view import ModelView, estimate_tokens
@@ -103,3 +104,12 @@ def test_a_wide_table_is_shortened(shown):
     text = shown("import pandas as pd\npd.DataFrame({f'c{n}': range(99) for n in range(60)})")
     assert text.endswith('[99 rows x 60 columns]')
     assert len(text.splitlines()) <= 22
+
+
+@pytest.mark.model
+def test_a_real_tokenizer_counts(shown, model_path):
+    tokenizer = HFTransformer(str(model_path), tokenizer_only=True).tokenize
+    view = ModelView(tokens=200, tokenizer=tokenizer)
+    text = shown("print('数据分析 and some words, 3.14159\\n' * 5_000)", view=view)
+    assert 120 <= len(tokenizer(text)) <= 210
+    assert 'characters left out' in text
