@@ -25,12 +25,12 @@ def model_call(chat: F) -> F:
 
     @functools.wraps(chat)
     def blocking(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        effect = Effect('model', self.path, inputs)
+        effect = Effect('model', self.path, inputs, provider=self.provider)
         return run(perform(effect, chat, self, inputs, *args, **kwargs))
 
     @functools.wraps(chat)
     async def awaited(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        effect = Effect('model', self.path, inputs)
+        effect = Effect('model', self.path, inputs, provider=self.provider)
         return await arun(perform(effect, chat, self, inputs, *args, **kwargs))
 
     return cast('F', awaited if inspect.iscoroutinefunction(chat) else blocking)
