@@ -91,8 +91,7 @@ class JsonLines:
         Args:
             values: its members; ``v`` is added.
         """
-        # In ASCII, since what a model or a kernel wrote may hold halves of surrogate pairs.
-        line = json.dumps({'v': VERSION} | json_value(values))
+        line = as_line(values)
         with self._lock:
             self._stream.write(f'{line}\n')
             self._stream.flush()
@@ -106,6 +105,19 @@ class JsonLines:
             if event.type in ('end', 'error'):
                 return self._running.pop(key, 0)
             return self._running.get(key, 0)
+
+
+def as_line(values: Mapping[str, Any]) -> str:
+    """The line of JSON that an event or something like it becomes.
+
+    Args:
+        values: its members; ``v`` is added.
+
+    Returns:
+        The line, without its end.
+    """
+    # In ASCII, since what a model or a kernel wrote may hold halves of surrogate pairs.
+    return json.dumps({'v': VERSION} | json_value(values))
 
 
 def as_dict(event: Event, number: int = 0) -> dict[str, Any]:
