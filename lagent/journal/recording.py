@@ -95,6 +95,8 @@ class Recording:
             NotRecordable: the payload or the result can't be written.
             JournalUnavailable: the journal can't be written.
         """
+        if _recording.get() is not self:
+            return (yield from flow)  # it belongs to a run inside of this one, which records it
         if self._over is not None:
             raise self._over
         try:

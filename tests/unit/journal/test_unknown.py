@@ -352,6 +352,32 @@ async def test_a_cancellation_does_not_lose_what_has_happened(journal: SqliteJou
         assert await arun(perform(Effect('tool', 'pay', 3), dies)) == 'paid'
 
 
+def test_a_run_inside_of_a_run_records_its_own_effects(journal: SqliteJournal) -> None:
+    done: list[str] = []
+
+    def step(name: str) -> None:
+        run(perform(Effect('tool', name, None), done.append, name))
+
+    def work() -> None:
+        step('before')
+        with record(journal, 'inner') as inner:
+            if not inner.is_done:
+                step('inside')
+        step('after')
+
+    with pytest.raises(ZeroDivisionError), record(journal, 'outer'):
+        work()
+        raise ZeroDivisionError
+    with record(journal, 'outer'):
+        work()
+    assert done == ['before', 'inside', 'after']
+    names = {
+        run_id: [r.name for r in journal.records(run_id) if r.type == 'intent']
+        for run_id in ('outer', 'inner')
+    }
+    assert names == {'outer': ['before', 'after'], 'inner': ['inside']}
+
+
 def test_limits_count_what_is_given_back(journal: SqliteJournal) -> None:
     def agent() -> Agent:
         class Talker(Agent):
