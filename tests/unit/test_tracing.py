@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -399,3 +401,23 @@ def test_the_whole_process_is_traced_until_that_is_ended(seen: Seen) -> None:
     agent('Hello?')
     assert len(seen.spans) == 2
     assert watchers() == ()
+
+
+def test_nothing_is_imported_where_nobody_asks_for_traces() -> None:
+    program = """
+import sys
+import lagent.tracing
+from lagent.agents import Agent
+from lagent.llms import ScriptedModel
+Agent(ScriptedModel(['Hello.']))('Hello?')
+assert not [name for name in sys.modules if name.startswith('opentelemetry')]
+sys.modules['opentelemetry'] = None
+try:
+    with lagent.tracing.traced():
+        pass
+except lagent.errors.ExtraMissing as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 'lagent-sandbox[otel]' in done.stdout
