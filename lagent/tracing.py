@@ -8,6 +8,7 @@ The conventions are those of open-telemetry/semantic-conventions-genai (status: 
 they have no name for is called ``lagent.*``.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,10 @@ from lagent.version import __version__
 from lagent.watch import watch_everywhere, watched_by
 
 T = TypeVar('T')
+
+# Characters: of the description of an error, and of a name, which a model may have made up.
+_LONGEST_ERROR, _LONGEST_NAME = 1_000, 100
+_CLASS_NAME = re.compile(r'[\w.]{1,100}', re.ASCII)
 
 # Boundaries that the conventions give for the two histograms: tokens, and seconds.
 _TOKENS = [4**exponent for exponent in range(14)]
@@ -110,9 +115,10 @@ class _Tracing:
         is_model = effect.kind == 'model'
         attributes = _model_attributes(effect) if is_model else _tool_attributes(effect)
         kind = self._trace.SpanKind.CLIENT if is_model else self._trace.SpanKind.INTERNAL
-        subject = f'{attributes["gen_ai.operation.name"]} {effect.name}'
+        name = attributes['gen_ai.request.model' if is_model else 'gen_ai.tool.name']
         measured = dict(attributes)
-        with self._span(subject, kind, attributes | _run_attributes(context)) as seen:
+        operation = attributes['gen_ai.operation.name']
+        with self._span(f'{operation} {name}', kind, attributes | _run_attributes(context)) as seen:
             span = seen.span
             shows_content = self._content and span.is_recording()
             if shows_content:
@@ -194,13 +200,13 @@ class _Tracing:
             span.set_attribute('lagent.ended', 'suspended')
             raise
         except BaseException as error:
-            words = self._redactor.text(str(error))
+            words = self._redactor.text(str(error))[:_LONGEST_ERROR]
             span.set_attribute('error.type', name_of(type(error)))
             span.set_status(self._trace.StatusCode.ERROR, words)
             raise
         finally:
             # An abandoned stream is ended by the collector, in whatever context that runs.
-            if self._context.get_current() is inside:
+            if self._context.get_value(self._key) is seen:
                 self._context.detach(token)
             span.end()
 
@@ -274,7 +280,7 @@ def _model_attributes(effect: Effect) -> dict[str, Any]:
 def _tool_attributes(effect: Effect) -> dict[str, Any]:
     attributes = {
         'gen_ai.operation.name': 'execute_tool',
-        'gen_ai.tool.name': effect.name,
+        'gen_ai.tool.name': effect.name[:_LONGEST_NAME],
         'gen_ai.tool.type': 'function',
         'lagent.effect.kind': effect.kind,
     }
@@ -290,10 +296,15 @@ def _failure(result: Any) -> str | None:
         if outcome == 'ok':
             return None
         error = getattr(result, 'error', None)
-        return str(error.name if outcome == 'error' and error is not None else outcome)
+        return str(outcome) if outcome != 'error' or error is None else _class_name(error.name)
     if isinstance(result, ActionReturn) and result.state != ActionStatusCode.SUCCESS:
         return str(getattr(result.state, 'name', result.state))
     return None
+
+
+def _class_name(name: str) -> str:
+    """The name of an exception's class, which a kernel may have made up."""
+    return name if _CLASS_NAME.fullmatch(name) else '_OTHER'
 
 
 def _reason(reply: Any) -> str | None:

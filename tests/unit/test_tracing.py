@@ -421,3 +421,18 @@ except lagent.errors.ExtraMissing as error:
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert 'lagent-sandbox[otel]' in done.stdout
+
+
+def test_what_kernels_and_models_make_up_stays_small(seen: Seen) -> None:
+    raised = ErrorInfo('x' * 10_000, 'no', 'Traceback ...')
+    llm = ScriptedModel([said(CODE), said('It failed.')])
+    box = Interpreter(**sandbox(ExecutionResult(Outcome.ERROR, error=raised)))
+    with traced(seen.tracers, seen.meters):
+        with Coder(llm, box) as coder:
+            coder('6 * 7?')
+        call = {'name': 'y' * 10_000, 'parameters': {}}
+        ActionExecutor([add])(AgentMessage(sender='model', content=call))
+    code = seen.named('execute_tool interpreter')
+    assert (code.attributes or {})['error.type'] == '_OTHER'
+    assert max(len(span.name) for span in seen.spans) < 200
+    assert max(len(span.to_json()) for span in seen.spans) < 2_000

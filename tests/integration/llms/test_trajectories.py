@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from lagent import export
-from lagent.agents import Agent, AsyncAgent
+from lagent.actions import Interpreter
+from lagent.agents import Agent, AsyncAgent, Coder
 from lagent.effects import subscribe
 from lagent.journal import SqliteJournal, record
 from lagent.llms import AsyncVllmModel, Completion, HFTransformerChat
 from lagent.trajectory import Collector, Sample
+from sandbox import FakeBackend
 
 from .conftest import VLLM_MARKS, VLLM_SMALL
 
@@ -94,3 +96,30 @@ class TestVllm:
         assert all((logprob is not None) == bool(bit) for logprob, bit in pairs)
         known = [logprob for logprob in sample.logprobs if logprob is not None]
         assert known == [logprob for turn in turns for logprob in turn.logprobs or ()]
+
+
+@pytest.mark.model
+def test_code_between_turns(tiny_model: Path) -> None:
+    prefill = (
+        '```python\nprint(6 * 7)\n```\n'  # the model writes noise: this is what it begins with
+    )
+    llm = HFTransformerChat(str(tiny_model), prefill=prefill, **GREEDY)
+    interpreter = Interpreter(backend=FakeBackend(lambda _: '42\n'), unsafe=True)
+    collector = Collector()
+    coder = Coder(llm, interpreter, 'Run code.', max_turn=2, on_max_turn='return')
+    with coder, subscribe(collector):
+        coder('6 * 7?', return_token_ids=True)
+    (sample,) = collector.samples()
+    assert sample.token_ids is not None
+    assert sample.loss_mask is not None
+    assert len(sample.turns) > 1
+    text = llm.tokenizer.decode(sample.token_ids)
+    assert text.count(prefill) == len(sample.turns)
+    written = [i for i, bit in zip(sample.token_ids, sample.loss_mask, strict=True) if bit]
+    noise = ''.join(turn.text.removeprefix(prefill) for turn in sample.turns)
+    assert llm.tokenizer.decode(written).replace('<|im_end|>', '') == noise
+    for tool in sample.tools[:-1]:
+        assert tool.tokens is not None
+        told = llm.tokenizer.decode(sample.token_ids[slice(*tool.tokens)])
+        assert '42' in told
+        assert told.endswith(prefill)
