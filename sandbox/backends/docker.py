@@ -102,7 +102,7 @@ class DockerInstance:
                 except NotFound:
                     return self._last_words(client, name)
         except SandboxError as error:
-            return f'{name} could not be looked at: {error.message}'
+            return f'{name} could not be looked at: {error.message.rstrip(".")}'
         if state.get('Paused'):
             return f'{name} is paused'
         if state.get('Running'):
@@ -133,18 +133,7 @@ class DockerInstance:
         await asyncio.shield(asyncio.to_thread(self._remove))
 
     def _remove(self) -> None:
-        steps: list[Callable[[], None]] = [
-            functools.partial(remove_container, self._id),
-            *([self._proxy.stop] if self._proxy is not None else []),
-            self._place.remove,
-        ]
-        failures: list[OSError | SandboxError] = []
-        for step in steps:
-            try:
-                step()
-            except (OSError, SandboxError) as error:
-                failures.append(error)
-        for failure in failures:
+        for failure in _take_away(self._id, self._proxy, self._place):
             if isinstance(failure, SandboxError):
                 raise failure
             raise SandboxError(
@@ -216,8 +205,9 @@ class DockerBackend:
         )
         try:
             container_id, proxy = await asyncio.shield(starting)
-        except BaseException:
-            await asyncio.shield(_undo(starting, name, place))
+        except BaseException as error:
+            for failure in await asyncio.shield(_undo(starting, name, place)):
+                error.add_note(f'What had been started could not be removed: {failure}')
             raise
         return DockerInstance(container_id, place, endpoint, proxy)
 
@@ -302,13 +292,30 @@ def remove_container(name: str) -> None:
 
 async def _undo(
     starting: 'asyncio.Future[tuple[str, EgressProxy | None]]', name: str, place: Rendezvous
-) -> None:
+) -> list[OSError | SandboxError]:
     """Wait for a start that nobody wants any more, and take back what it has made."""
     await asyncio.wait([starting])
+    proxy = None
     if not starting.cancelled() and starting.exception() is None:
         _, proxy = starting.result()
-        if proxy is not None:
-            await asyncio.to_thread(proxy.stop)
-    with contextlib.suppress(BackendUnavailable):
-        await asyncio.to_thread(remove_container, name)
-    place.remove()
+    failures = await asyncio.to_thread(_take_away, name, proxy, place)
+    # Without an engine there is no container, or one that ends by itself, for it has no owner.
+    return [failure for failure in failures if not isinstance(failure, BackendUnavailable)]
+
+
+def _take_away(
+    container: str, proxy: EgressProxy | None, place: Rendezvous
+) -> list[OSError | SandboxError]:
+    """Remove all that belongs to a sandbox as far as it can be, and return what went wrong."""
+    steps: list[Callable[[], None]] = [
+        functools.partial(remove_container, container),
+        *([proxy.stop] if proxy is not None else []),
+        place.remove,
+    ]
+    failures: list[OSError | SandboxError] = []
+    for step in steps:
+        try:
+            step()
+        except (OSError, SandboxError) as error:
+            failures.append(error)
+    return failures

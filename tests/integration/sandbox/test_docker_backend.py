@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -201,6 +202,32 @@ async def test_what_can_be_removed_is_removed_though_the_rest_fails(monkeypatch)
     assert own_containers() == []
     monkeypatch.setattr(Rendezvous, 'remove', remove)
     await instance.remove()
+
+
+async def test_a_start_that_fails_takes_back_all_it_can(monkeypatch):
+    class Proxy:
+        stopped = False
+
+        def stop(self) -> None:
+            self.stopped = True
+            raise SandboxError('the proxy did not stop.')
+
+    def refuse(_: str) -> None:
+        raise SandboxError('the engine failed.')
+
+    proxy, backend = Proxy(), DockerBackend()
+    monkeypatch.setattr(backend, '_start', lambda name, *_: (time.sleep(0.5), (name, proxy))[1])
+    monkeypatch.setattr('sandbox.backends.docker.remove_container', refuse)
+    task = asyncio.create_task(backend.start(SandboxPolicy(), labels={}))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await task
+    assert proxy.stopped
+    assert own_folders() == []
+    told = ' '.join(cancelled.value.__notes__)
+    assert 'the engine failed' in told
+    assert 'the proxy did not stop' in told
 
 
 async def test_an_engine_that_fails_does_not_keep_the_folder(monkeypatch):
