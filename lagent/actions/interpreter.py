@@ -18,7 +18,7 @@ from lagent.actions.hooked import AsyncResponder, Responder
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import current_context, resolve_session
 from lagent.effects import Effect, emit, listening, within
-from lagent.errors import RepeatedCall
+from lagent.errors import LimitExceeded, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
 from lagent.hooks import Hook
 from lagent.schema import AgentMessage
@@ -225,22 +225,24 @@ class Interpreter(Responder):
             return self._message(request.refusal, None)
         box = yield from self._box(None)
         results: list[CellResult] = []
-        refusal = ''
         for code in request.cells:
             cell = self._execute(box, code, self.timeout)
             try:
                 result = yield from within(Effect('kernel', self.name, code), cell)
-            except RepeatedCall as repeated:
+            except (LimitExceeded, RunCancelled) as error:
                 if not results:
                     raise
-                refusal = str(repeated)
-                break
+                words = report(results, len(request.cells), str(error))
+                error.results = told = self._message(words, results)
+                if isinstance(error, RepeatedCall):
+                    return told
+                raise
             results.append(result)
             if not result.ok:
                 break
         if len(request.cells) == 1:
             return self._message(results[0].text, results[0])
-        return self._message(report(results, len(request.cells), refusal), results)
+        return self._message(report(results, len(request.cells)), results)
 
     def _message(self, content: str, formatted: Any) -> AgentMessage:
         return AgentMessage(

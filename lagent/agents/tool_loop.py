@@ -111,10 +111,10 @@ class ToolAgent(Agent):
         try:
             return (yield from self._act(reply, session_id))
         except RepeatedCall as repeated:
-            return self._feedback(str(repeated))
+            return unanswered.results(repeated) or self._feedback(str(repeated))
         except BaseException as error:
             lost = self._feedback(self._lost_result.format(unanswered.words(error)))
-            self._close(lost, error, session_id)
+            self._close(unanswered.results(error) or lost, error, session_id)
             raise
 
     def _check_unread(

@@ -297,9 +297,21 @@ def test_cells_are_effects_with_live_outputs(make):
 
 def test_limits_end_the_run(make):
     interpreter, manager = make()
-    with run_context(limits=RunLimits(tool_calls=1)), pytest.raises(LimitExceeded):
-        settle(interpreter(reply('a', 'b')))
+    with run_context(limits=RunLimits(tool_calls=1)), pytest.raises(LimitExceeded) as caught:
+        settle(interpreter(reply('a', 'b', 'c')))
     assert [entry[1] for entry in manager.boxes['#0'].log] == ['a']
+    results = caught.value.results
+    assert [result.stdout for result in results.formatted] == ['a']
+    assert results.content == (
+        f'[cell 1 of 3: ok]\na\n\n[cell 2 of 3: not run]\n{caught.value}\n'
+        'The cells after it were not run either.'
+    )
+    with run_context(limits=RunLimits(tool_calls=1)) as context:
+        settle(interpreter(reply('a')))
+        with pytest.raises(LimitExceeded) as caught:
+            settle(interpreter(reply('b')))
+        assert context.usage.tool_calls == 1
+    assert caught.value.results is None
 
 
 @pytest.mark.parametrize(
