@@ -4,12 +4,14 @@ Names, field order and printed form are those of InternLM's lagent: memories tha
 there load here.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import IntEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator
+from pydantic_core import PydanticSerializationError
 
 
 class ModelStatusCode(IntEnum):
@@ -166,3 +168,24 @@ class AgentMessage(BaseModel):
     stream_state: Annotated[AgentStatusCode | ModelStatusCode, BeforeValidator(_stream_state)] = (
         AgentStatusCode.END
     )
+
+    def model_dump_json(self, *, indent: int | None = None, **kwargs: Any) -> str:
+        """Write the message as JSON.
+
+        Halves of surrogate pairs, which models and file names may hold, become U+FFFD: in UTF-8
+        there is nothing that could stand for them.
+
+        Args:
+            indent: spaces for each level; None writes one line.
+            kwargs: see `pydantic.BaseModel.model_dump_json`.
+
+        Returns:
+            The JSON text.
+        """
+        try:
+            return super().model_dump_json(indent=indent, **kwargs)
+        except PydanticSerializationError as error:
+            if 'surrogates not allowed' not in str(error):
+                raise
+        text = json.dumps(self.model_dump(mode='json', **kwargs), indent=indent, ensure_ascii=False)
+        return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')

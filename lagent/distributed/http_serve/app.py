@@ -136,8 +136,10 @@ def create_app(agent: Any, allow_origins: Sequence[str] = ()) -> 'FastAPI':
     @app.post('/chat_completion')
     async def chat_completion(request: Request) -> Response:
         try:
-            question = Question.model_validate_json(await request.body())
-        except ValidationError as error:
+            question = Question.model_validate(json.loads(await request.body()))
+        except (ValueError, RecursionError) as error:
+            if not isinstance(error, ValidationError):
+                return JSONResponse({'detail': 'the body is not JSON'}, status_code=422)
             problems = error.errors(include_url=False, include_input=False, include_context=False)
             return JSONResponse({'detail': problems}, status_code=422)
         try:
@@ -149,7 +151,8 @@ def create_app(agent: Any, allow_origins: Sequence[str] = ()) -> 'FastAPI':
     @app.get('/memory/{session_id:path}')
     def memory(session_id: str) -> Response:
         try:
-            return JSONResponse(jsonable_encoder(agent.state_dict(_session(session_id))))
+            state = jsonable_encoder(agent.state_dict(_session(session_id)))
+            return Response(json.dumps(state), media_type='application/json')
         except Exception:  # noqa: BLE001 - as above
             return failed('the memory could not be read')
 

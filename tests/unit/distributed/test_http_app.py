@@ -14,6 +14,7 @@ from lagent.distributed.config import read_config
 from lagent.distributed.http_serve import app
 from lagent.distributed.http_serve.client import AsyncHTTPAgentClient
 from lagent.errors import ConfigError
+from lagent.schema import AgentMessage
 from lagent.utils import load_class_from_string
 
 pytest.importorskip('fastapi')
@@ -45,6 +46,20 @@ async def test_an_answer_and_the_memory_of_it(name):
         memory = (await client.get('/memory/4')).json()['memory']
         assert [m['content'] for m in memory] == ['a', 'b', 'hi a+b']
         assert [m['sender'] for m in memory][:2] == ['user', 'other']
+
+
+@BOTH
+async def test_text_that_utf_8_cannot_hold(name):
+    application = app.create_app(served(name)(greeting='\ud8ff'))
+
+    class Client(AsyncHTTPAgentClient):
+        def _http(self, timeout):
+            return http_of(application)
+
+    answer = await Client()('a \udcff', AgentMessage(content='b \udcff'))
+    assert answer.content == '\ufffd a \ufffd+b \ufffd'
+    state = await Client()._state_dict(0)
+    assert [message['content'] for message in state['memory'][:2]] == ['a \udcff', 'b \udcff']
 
 
 @pytest.mark.parametrize('name', ['Streamed', 'AsyncStreamed'])
