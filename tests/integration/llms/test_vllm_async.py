@@ -2,9 +2,6 @@
 
 import asyncio
 import gc
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,29 +104,3 @@ async def test_another_event_loop_is_refused(llm: AsyncVllmModel) -> None:
     await llm.chat(FRANCE, max_new_tokens=1)
     with pytest.raises(RuntimeError, match='another event loop'):
         await asyncio.to_thread(asyncio.run, llm.chat(FRANCE))
-
-
-UNCLOSED = """
-import asyncio, sys
-from lagent.llms import AsyncVllmModel
-
-if __name__ == '__main__':
-    cfg = {'max_model_len': 256, 'enforce_eager': True, 'kv_cache_memory_bytes': 64 << 20}
-    llm = AsyncVllmModel(sys.argv[1], vllm_cfg=cfg, max_new_tokens=2)
-    asyncio.run(llm.chat([{'role': 'user', 'content': 'q'}]))
-    print('asked', flush=True)
-"""
-
-
-@pytest.mark.parametrize('processes', ['0', '1'])
-def test_an_engine_that_nobody_closes_ends_quietly(
-    tiny_model: Path, tmp_path: Path, processes: str
-) -> None:
-    script = tmp_path / 'unclosed.py'
-    script.write_text(UNCLOSED)
-    env = {**os.environ, 'VLLM_ENABLE_V1_MULTIPROCESSING': processes}
-    done = subprocess.run(
-        [sys.executable, script, tiny_model], capture_output=True, text=True, timeout=300, env=env
-    )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, 'asked'), done.stderr
-    assert 'Exception ignored' not in done.stderr
