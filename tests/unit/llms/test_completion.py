@@ -17,8 +17,10 @@ FULL = Completion(
     usage=Usage(3, 4, cached_tokens=2),
     reasoning='hm',
     tool_calls=[ToolCall('c1', 'python', '{}')],
+    thinking_blocks=[{'type': 'thinking', 'thinking': 'hm', 'signature': 's'}],
     token_ids=[5, 6],
     logprobs=[-0.5, -0.1],
+    prompt_token_ids=[1, 2, 3],
     latency=0.25,
 )
 FIELDS = (*Completion.__slots__, 'text')
