@@ -291,6 +291,7 @@ def remove_container(name: str) -> None:
         while time.monotonic() < deadline:
             try:
                 client.api.remove_container(name, force=True, v=True)
+                return
             except NotFound:
                 return
             except APIError as error:
