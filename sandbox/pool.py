@@ -42,7 +42,7 @@ class StartQueue:
     """Lets so many machines start at a time.
 
     Those that somebody waits for come first, in order. Refills take turns that are left over, and
-    leave one free for who comes next.
+    no more than half of them: the cells that run meanwhile need the processors as well.
 
     Args:
         limit: Starts at a time.
@@ -71,7 +71,7 @@ class StartQueue:
     def _call_next(self) -> None:
         for queue, limit in (
             (self._wanted, self._limit),
-            (self._refills, max(1, self._limit - 1)),
+            (self._refills, max(1, self._limit // 2)),
         ):
             while queue and self._running < limit:
                 if not (ticket := queue.popleft()).done():

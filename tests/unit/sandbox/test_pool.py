@@ -138,16 +138,18 @@ async def test_an_empty_pool_is_a_cold_start_and_what_is_ready_first_is_taken():
 
 async def test_starts_are_bounded_and_refills_leave_a_turn_to_who_waits():
     backend = Factory(permissions=0)
-    async with AsyncSandboxManager(backend=backend, warm=8, start_concurrency=3) as manager:
+    async with AsyncSandboxManager(backend=backend, warm=8, start_concurrency=4) as manager:
         await until(lambda: backend.starting == 2)
         await asyncio.sleep(0.01)
         assert backend.starting == 2
         waiting = asyncio.create_task(manager.session('a'))
         await until(lambda: backend.starting == 3)
+        others = [asyncio.create_task(manager.session(name)) for name in 'bcd']
+        await until(lambda: backend.starting == 4)
         backend.allow(100)
-        await waiting
+        await asyncio.gather(waiting, *others)
         await until(lambda: manager.ready == 8)
-        assert backend.most == 3
+        assert backend.most == 4
 
 
 async def test_callers_get_turns_before_refills_and_in_order():
