@@ -290,7 +290,9 @@ class Pool:
         self.tend()
 
     def _remove(self, machine: Machine) -> None:
-        self._ready.pop(machine, None)
+        watch = self._ready.pop(machine, None)
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()  # else it would see a loss in this
         self._left.pop(machine, None)
         task = asyncio.create_task(self._removed(machine), name='sandbox-warm-removal')
         self._removals.add(task)

@@ -38,11 +38,13 @@ class Machine(FakeMachine):
         self.lost.set()
 
     async def close(self):
+        self.lost.set()  # whoever watches it sees its connections end
         await asyncio.sleep(0)
         if self.refusals:
             self.refusals -= 1
             raise SandboxError('not today')
         self.closed += 1
+        assert self.closed == 1, 'a machine is removed once'
 
 
 class Factory(FakeBackend):
