@@ -110,12 +110,14 @@ class Rendezvous:
             (self.root / 'session').write_text(session, encoding='utf-8', errors='replace')
 
     def session(self) -> str | None:
-        """Return what `assign` has written, or None."""
+        """Return what `assign` has written, None if nothing, or `''` if that cannot be seen."""
         try:
             with (self.root / 'session').open(encoding='utf-8', errors='replace') as file:
                 return file.read(_LONGEST_NAME)
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError:
+            return ''
 
     def keep_groups(self, folders: Iterable[Path]) -> None:
         """Write down control groups that are to be removed with this folder."""

@@ -146,3 +146,19 @@ def test_an_owner_is_told_from_others():
     assert (before.state(), before.is_dead_here()) == ('unknown', True)
     for text in ('', 'a:b:c:d', 'boot:1:2', 'boot:1:2:3:4', 'boot:-1:2:3'):
         assert Owner.parse(text) is None
+
+
+def test_a_folder_says_whom_a_warm_one_was_given_to():
+    place, _ = Rendezvous.create()
+    try:
+        assert place.session() is None
+        place.assign('user-42 \udcff')
+        assert place.session() == 'user-42 ?'
+        place.assign('x' * 2_000)
+        assert place.session() == 'x' * 1_000
+        (place.root / 'session').unlink()
+        (place.root / 'session').mkdir()
+        place.assign('never fails')
+        assert place.session() == ''
+    finally:
+        place.remove()
