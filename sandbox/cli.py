@@ -26,7 +26,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from sandbox.console import LivePrinter, is_number, printable
-from sandbox.core import SESSION_LABEL
 from sandbox.egress.allowlist import Allowlist
 from sandbox.errors import FileRefused, ImageMissing, PolicyError, SandboxError
 from sandbox.policy import SandboxPolicy
@@ -253,9 +252,9 @@ def _describe(container: 'Container') -> dict[str, Any]:
     return {
         'container': container.id,
         'name': container.name,
-        'session': container.labels.get(SESSION_LABEL, ''),
+        'session': container.session or '',
         'image': container.image,
-        'status': container.status,
+        'status': 'warm' if container.session is None else container.status,
         'owner_pid': container.owner.pid if container.owner else None,
         'owner_state': container.owner_state,
         'age': max(0, round(time.time() - container.created)),

@@ -32,6 +32,15 @@ _INTEGERS: dict[str, int] = {  # name -> smallest valid value
     'max_files': 1,
     'uid': 1,
 }
+HOST_SIDE = frozenset(
+    (
+        *('timeout', 'start_timeout', 'interrupt_grace', 'output_chars', 'spill_bytes'),
+        *('max_outputs', 'output_bytes', 'image_bytes', 'model_text_chars'),
+        *('max_file_bytes', 'max_files'),
+    )
+)
+"""Fields that the host enforces, so that they can still change once a sandbox runs."""
+
 _SECONDS = ('timeout', 'start_timeout', 'interrupt_grace', 'orphan_grace')
 
 

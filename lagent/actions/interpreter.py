@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
@@ -22,15 +22,7 @@ from lagent.errors import LimitExceeded, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
 from lagent.hooks import Hook
 from lagent.schema import AgentMessage
-from sandbox import (
-    ExecutionEvent,
-    ExecutionResult,
-    FileInfo,
-    Outcome,
-    SandboxClosed,
-    SandboxError,
-    SandboxPolicy,
-)
+from sandbox import ExecutionEvent, ExecutionResult, FileInfo, Outcome, SandboxError, SandboxPolicy
 
 # Other modules of lagent catch `SandboxError` and must not import `sandbox` themselves.
 __all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'execution_results']
@@ -84,13 +76,15 @@ class Interpreter(Responder):
         backend: what isolates it: ``'docker'``, another back end's name, or a back end.
         manager: the sandboxes to use instead of own ones, under the ids of the sessions (see
             `SessionNames` for those that are no text). It is not closed with the interpreter, and
-            `policy`, `backend`, `image`, `max_sessions` and `unsafe` are its own.
+            `policy`, `backend`, `image`, `max_sessions`, `warm` and `unsafe` are its own.
         timeout: wall clock of one cell, in seconds; the policy's by default.
         files: path of a file, or several, to put into each new sandbox.
         name: the sender of the answers.
         image: the Docker image; the project's own by default.
         workspace: where a container has its workspace; elsewhere it is where the back end has it.
-        max_sessions: how many sandboxes may exist at once.
+        max_sessions: how many sessions may have a sandbox at once.
+        warm: how many sandboxes more are started ahead, for new sessions to take.
+        tighten: returns the fields of the policy that are stricter for a session, each time anew.
         unsafe: allows a back end that does not isolate.
         hooks: hooks whose `before_action` and `after_action` are called.
     """
@@ -110,6 +104,8 @@ class Interpreter(Responder):
         image: str | None = None,
         workspace: str | None = None,
         max_sessions: int = 32,
+        warm: int = 0,
+        tighten: Callable[[Hashable], Mapping[str, Any]] | None = None,
         unsafe: bool = False,
         hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
     ) -> None:
@@ -117,6 +113,7 @@ class Interpreter(Responder):
         self.name = name
         self.policy = policy or SandboxPolicy()
         self.timeout = timeout
+        self.tighten = tighten
         self.initial_files = _paths(files)
         if workspace is not None and backend == 'docker':
             backend = sandbox.DockerBackend(image=image, workspace=workspace)
@@ -125,6 +122,7 @@ class Interpreter(Responder):
             'backend': backend,
             'image': image,
             'max_sessions': max_sessions,
+            'warm': warm,
             'unsafe': unsafe,
         }
         self._manager = manager
@@ -272,7 +270,7 @@ class Interpreter(Responder):
     def _sandboxes(self) -> Any:
         with self._lock:
             if self._closed:
-                raise SandboxClosed('The interpreter is closed.', hint='Make a new one.')
+                raise sandbox.SandboxClosed('The interpreter is closed.', hint='Make a new one.')
             if self._manager is None:
                 self._manager = getattr(sandbox, self._manager_class)(**self._options)
             return self._manager
@@ -283,11 +281,14 @@ class Interpreter(Responder):
     def _prepared_box(self, session: Hashable | None) -> Flow[tuple[Any, Any]]:
         """The flow of a session's sandbox, and of what preparing it gave if that was needed."""
         session = resolve_session(session)
-        box = yield from call(self._sandboxes().session, self._name(session))
-        prepared = yield from self._preparations.once(
-            box, session, self._is_unprepared, self._prepare, self._wait
-        )
-        return box, prepared
+        box = yield from self._sandbox(self._sandboxes(), session)
+        once = self._preparations.once
+        return box, (yield from once(box, session, self._is_unprepared, self._prepare, self._wait))
+
+    def _sandbox(self, manager: Any, session: Hashable) -> Flow[Any]:
+        changes = self.tighten(session) if self.tighten else {}
+        stricter = {'policy': manager.policy.tighten(**changes)} if changes else {}
+        return (yield from call(manager.session, self._name(session), **stricter))
 
     def _name(self, session: Hashable | None) -> str:
         return names_of(self._manager).of(resolve_session(session))
@@ -317,10 +318,9 @@ class Interpreter(Responder):
         return uploaded
 
     def _interrupt(self, session: Hashable | None) -> Flow[None]:
-        if (manager := self._manager) is None:
-            return
-        if (name := self._name(session)) in (yield from call(manager.sessions)):
-            box = yield from call(manager.session, name)
+        manager = self._manager
+        if manager and self._name(session) in (yield from call(manager.sessions)):
+            box = yield from self._sandbox(manager, resolve_session(session))
             yield from call(box.interrupt)
 
     def _close_session(self, session: Hashable | None) -> Flow[None]:

@@ -13,13 +13,14 @@ from sandbox.backends import gvisor
 from sandbox.backends.base import Endpoint
 from sandbox.backends.container import (
     EGRESS_FOLDER,
+    OWN_OPTIONS,
     SOCKETS,
     WORKSPACE,
     check_user,
     check_workspace,
     container_options,
 )
-from sandbox.backends.engine import connect, engine, explain
+from sandbox.backends.engine import engine, explain, in_thread, lent_client
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.process import EgressProxy
@@ -66,6 +67,10 @@ class DockerInstance:
         """Where its sockets are."""
         return self._endpoint
 
+    def assign(self, session: str) -> None:
+        """Write down which session it serves: its labels were fixed when it was made."""
+        self._place.assign(session)
+
     async def unseal(self) -> None:
         """Let a kernel bind its sockets."""
         self._place.unseal()
@@ -89,7 +94,7 @@ class DockerInstance:
 
     async def describe_loss(self) -> str:
         """Say in one sentence why the container does not answer any more."""
-        return await asyncio.to_thread(self._describe_loss)
+        return await in_thread(self._describe_loss)
 
     def _describe_loss(self) -> str:
         from docker.errors import NotFound
@@ -130,7 +135,7 @@ class DockerInstance:
         Raises:
             SandboxError: Something may be left; the rest has been removed all the same.
         """
-        await asyncio.shield(asyncio.to_thread(self._remove))
+        await asyncio.shield(in_thread(self._remove))
 
     def _remove(self) -> None:
         for failure in _take_away(self._id, self._proxy, self._place):
@@ -200,9 +205,7 @@ class DockerBackend:
         check_user(policy.uid)
         place, endpoint = Rendezvous.create(SOCKETS)
         name = f'lagent-sandbox-{place.root.name}'
-        starting = asyncio.ensure_future(
-            asyncio.to_thread(self._start, name, policy, place, labels)
-        )
+        starting = asyncio.ensure_future(in_thread(self._start, name, policy, place, labels))
         try:
             container_id, proxy = await asyncio.shield(starting)
         except BaseException as error:
@@ -230,15 +233,17 @@ class DockerBackend:
         from requests.exceptions import RequestException
 
         image = self._image or image_tag()
-        client = connect()
+        options = container_options(policy, place, labels, self._workspace)
+        own = {name: options.pop(name) for name in OWN_OPTIONS}
         try:
-            self._check_limits(client)
-            if policy.runtime == 'runsc':
-                raise gvisor.refusal(client.info())
-            options = container_options(policy, place, labels, self._workspace)
-            container = client.containers.create(image, name=name, **options)
-            container.start()
-            return str(container.id)
+            with lent_client() as client:
+                self._check_limits(client)
+                if policy.runtime == 'runsc':
+                    raise gvisor.refusal(client.info())
+                host = client.api.create_host_config(**options)
+                created = client.api.create_container(image, name=name, host_config=host, **own)
+                client.api.start(created['Id'])
+                return str(created['Id'])
         except ImageNotFound:
             raise image_missing(image, own=self._image is None) from None
         except (APIError, RequestException) as error:
@@ -246,8 +251,6 @@ class DockerBackend:
                 f'The container could not be started: {explain(error)}.',
                 hint='`sandbox doctor` checks the engine and the image.',
             ) from error
-        finally:
-            client.close()
 
     def _check_limits(self, client: 'docker.DockerClient') -> None:
         # An engine that lacks a control group drops the limit with no more than a warning.
@@ -278,6 +281,7 @@ def remove_container(name: str) -> None:
         while time.monotonic() < deadline:
             try:
                 client.api.remove_container(name, force=True, v=True)
+                return
             except NotFound:
                 return
             except APIError as error:
@@ -298,7 +302,7 @@ async def _undo(
     proxy = None
     if not starting.cancelled() and starting.exception() is None:
         _, proxy = starting.result()
-    failures = await asyncio.to_thread(_take_away, name, proxy, place)
+    failures = await in_thread(_take_away, name, proxy, place)
     # Without an engine there is no container, or one that ends by itself, for it has no owner.
     return [failure for failure in failures if not isinstance(failure, BackendUnavailable)]
 

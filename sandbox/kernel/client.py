@@ -117,6 +117,11 @@ class KernelClient:
         self._shell.send(frames)
         return self._cell
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether the kernel has closed one of the connections."""
+        return any(channel.closed.done() for channel in self._channels)
+
     async def broken(self) -> None:
         """Wait until the kernel closes one of the connections."""
         closed = [channel.closed for channel in self._channels]

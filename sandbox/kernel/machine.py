@@ -7,16 +7,17 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
-from sandbox.backends.base import Backend, Instance, Reporter
+from sandbox.backends.base import Assignable, Backend, Instance, Reporter
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
 from sandbox.kernel import verdict
-from sandbox.kernel.client import Cell, KernelClient
+from sandbox.kernel.client import KernelClient
 from sandbox.kernel.collector import Collector
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry, Supervisor
 from sandbox.kernel.verdict import Ending
+from sandbox.kernel.watch import Watch, cancel
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ExecutionEvent, ExecutionResult, Outcome
 
@@ -73,6 +74,14 @@ class Machine(Protocol):
     @property
     def has_kernel(self) -> bool:
         """Whether a kernel is there that waits for a cell."""
+        ...
+
+    def assign(self, session: str, policy: SandboxPolicy) -> None:
+        """Give it to a session, with a policy that differs in what the host enforces only."""
+        ...
+
+    async def gone(self) -> None:
+        """Wait, between cells, until it or its kernel is gone."""
         ...
 
     async def probe(self) -> None:
@@ -162,8 +171,25 @@ class KernelMachine:
     @property
     def has_kernel(self) -> bool:
         """Whether a kernel is there that waits for a cell."""
-        idle = self._client is not None and self._ending is None
-        return idle and self._supervisor.exit is None and not self._supervisor.lost
+        if self._client is None or self._client.is_broken or self._ending is not None:
+            return False
+        return self._supervisor.exit is None and not self._supervisor.lost
+
+    def assign(self, session: str, policy: SandboxPolicy) -> None:
+        """Give it to a session, with a policy that differs in what the host enforces only."""
+        self._policy = policy
+        if isinstance(self._instance, Assignable):
+            self._instance.assign(session)
+
+    async def gone(self) -> None:
+        """Wait, between cells, until it or its kernel is gone."""
+        assert self._client is not None
+        broken, gone = self._client.broken(), self._supervisor.gone()
+        ends = [asyncio.create_task(broken), asyncio.create_task(gone)]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel(*ends)
 
     async def probe(self) -> None:
         """Find out whether it is still there: sets `loss` if it is not."""
@@ -180,7 +206,7 @@ class KernelMachine:
         collector = Collector(self._policy, listener, spill)
         ending = self._ending = Ending()
         cell = self._client.execute(code, collector)
-        watch = _Watch(cell, self._supervisor, self._client, stop)
+        watch = Watch(cell, self._supervisor, self._client, stop)
         try:
             await self._see_through(watch, ending, limit)
         except SandboxError:
@@ -194,7 +220,7 @@ class KernelMachine:
             self.loss = ending.loss
         return self._result(collector, ending)
 
-    async def _see_through(self, watch: '_Watch', ending: Ending, limit: float) -> None:
+    async def _see_through(self, watch: Watch, ending: Ending, limit: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit
         while not await watch.wait(min(deadline - loop.time(), _PULSE), stoppable=True):
@@ -279,7 +305,7 @@ class KernelMachine:
             await client.close()
             raise
         finally:
-            await _cancel(connecting, gone)
+            await cancel(connecting, gone)
         self._client = client
 
     async def _seal(self) -> None:
@@ -330,49 +356,6 @@ class KernelMachine:
             steps=tuple(ending.steps),
             text_limit=self._policy.model_text_chars,
         )
-
-
-class _Watch:
-    """Everything that may end a cell, waited for together."""
-
-    def __init__(
-        self, cell: Cell, supervisor: Supervisor, client: KernelClient, stop: asyncio.Event
-    ) -> None:
-        self._ended = asyncio.create_task(cell.ended())
-        self._broken = asyncio.create_task(client.broken())
-        self._gone = asyncio.create_task(supervisor.gone())
-        self._stop = asyncio.create_task(stop.wait())
-
-    @property
-    def cell_ended(self) -> bool:
-        return self._ended.done()
-
-    @property
-    def broken(self) -> bool:
-        return self._broken.done()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stop.done()
-
-    async def wait(self, seconds: float, *, stoppable: bool = False) -> bool:
-        """Wait at most `seconds`; return whether there is news."""
-        tasks: set[asyncio.Task[Any]] = {self._ended, self._broken, self._gone}
-        if stoppable:
-            tasks.add(self._stop)
-        done, _ = await asyncio.wait(
-            tasks, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
-        )
-        return bool(done)
-
-    async def close(self) -> None:
-        await _cancel(self._ended, self._broken, self._gone, self._stop)
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _describe(instance: Instance) -> str:

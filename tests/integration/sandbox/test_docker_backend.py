@@ -11,7 +11,7 @@ import pytest
 from sandbox import BackendUnavailable, ImageMissing, Sandbox, SandboxPolicy
 from sandbox.backends import get_backend
 from sandbox.backends.docker import DockerBackend, DockerInstance, container_options
-from sandbox.backends.engine import engine
+from sandbox.backends.engine import engine, lent_client
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import PolicyError, SandboxError, StartFailed
 from sandbox.kernel.supervisor import Supervisor
@@ -285,3 +285,22 @@ def test_the_workspace_may_be_anywhere_outside_of_the_system(workspace: str) -> 
 def test_other_places_for_the_workspace_are_refused(workspace: str) -> None:
     with pytest.raises(PolicyError, match='workspace'):
         DockerBackend(workspace=workspace)
+
+
+def test_a_client_is_used_again_in_its_process_until_its_connection_fails(monkeypatch):
+    with lent_client() as first, lent_client(timeout=5) as second:
+        assert first is not second
+        assert second.api.timeout == 5
+    with pytest.raises(SandboxError, match='refused'), lent_client():
+        raise SandboxError('refused')
+    with lent_client() as again:
+        assert again is first
+    with monkeypatch.context() as patch:
+        patch.setattr('os.getpid', lambda: 1)
+        with lent_client() as forked:
+            assert forked not in (first, second)
+    with pytest.raises(ConnectionError), lent_client() as broken:
+        raise ConnectionError
+    with lent_client() as healthy:
+        assert healthy is not broken
+        assert healthy.ping()

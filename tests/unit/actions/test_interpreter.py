@@ -12,6 +12,7 @@ import pytest
 
 import sandbox
 from lagent.actions import AsyncInterpreter, Interpreter, execution_results
+from lagent.actions.sandbox_sessions import Scoped, names_of
 from lagent.context import run_context
 from lagent.effects import subscribe
 from lagent.errors import LimitExceeded, RepeatedCall
@@ -27,6 +28,7 @@ from sandbox import (
     FileInfo,
     Outcome,
     Output,
+    PolicyError,
     SandboxClosed,
     SandboxPolicy,
 )
@@ -95,9 +97,12 @@ class Manager:
     def __init__(self, script=None):
         self.script = script or {}
         self.boxes = {}
+        self.policies = {}
+        self.policy = SandboxPolicy()
         self.closed = 0
 
-    def session(self, session_id):
+    def session(self, session_id, policy=None):
+        self.policies[session_id] = policy
         return self.boxes.setdefault(session_id, Box(self.script))
 
     def sessions(self):
@@ -280,6 +285,30 @@ def test_different_sessions_never_share_a_sandbox(make):
     assert len(manager.boxes) == len(sessions)
     settle(interpreter.close_session(second))
     assert len(manager.boxes) == len(sessions) - 1
+
+
+def test_a_session_may_have_a_stricter_policy_and_no_looser_one(make):
+    interpreter, manager = make()
+    wishes = {'guest': {'memory': 128 << 20, 'timeout': 5.0}, 'greedy': {'memory': 1 << 40}}
+    interpreter.tighten = lambda session: wishes.get(session, {})
+    settle(interpreter(reply('a'), session_id='member'))
+    settle(interpreter(reply('b'), session_id='guest'))
+    settle(interpreter.interrupt(session_id='guest'))  # it never asks for a looser one
+    stricter = manager.policy.tighten(memory=128 << 20, timeout=5.0)
+    assert manager.policies == {'member': None, 'guest': stricter}
+    with pytest.raises(PolicyError, match=r'memory=\d+ would loosen'):
+        settle(interpreter(reply('c'), session_id='greedy'))
+    assert set(manager.boxes) == {'member', 'guest'}
+
+
+def test_nothing_is_kept_of_the_names_of_sessions():
+    manager = Manager()
+    names = names_of(manager)
+    for session in ('a', 7, '#', ('a', 7), Scoped('a', ('b', '#'))):
+        assert names.of(session) == names.of(session)
+    assert not names._numbered
+    pairs = [(1, 23), (12, 3), ('1', 23), ((1, 2), 3), (1, (2, 3)), ('a', 'b'), ('ab', ''), ()]
+    assert len({names.of(pair) for pair in [*pairs, Scoped(1, 23)]}) == len(pairs) + 1
 
 
 def test_cells_are_effects_with_live_outputs(make):
@@ -483,6 +512,7 @@ def test_the_own_manager_is_made_on_first_use_and_closed(monkeypatch):
         'backend': 'local',
         'image': None,
         'max_sessions': 2,
+        'warm': 0,
         'unsafe': True,
     }
     assert own.closed == 1
