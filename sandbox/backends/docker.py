@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import functools
 import logging
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.backends import gvisor
 from sandbox.backends.base import Endpoint
+from sandbox.backends.bridge import Bridge
 from sandbox.backends.container import (
     EGRESS_FOLDER,
     SOCKETS,
@@ -19,7 +21,7 @@ from sandbox.backends.container import (
     check_workspace,
     container_options,
 )
-from sandbox.backends.engine import connect, engine, explain
+from sandbox.backends.engine import attach, connect, engine, explain
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.process import EgressProxy
@@ -42,8 +44,16 @@ _NEEDED = {
 }
 
 
+class _Started(NamedTuple):
+    """What a start has made besides the folder of sockets."""
+
+    container_id: str
+    proxy: EgressProxy | None = None
+    stream: socket.socket | None = None
+
+
 class DockerInstance:
-    """A running container and the folder of its sockets."""
+    """A running container and the folder of its sockets, or the bridge to them."""
 
     def __init__(
         self,
@@ -51,9 +61,10 @@ class DockerInstance:
         place: Rendezvous,
         endpoint: Endpoint,
         proxy: EgressProxy | None = None,
+        bridge: Bridge | None = None,
     ) -> None:
         self._id, self._place, self._endpoint = container_id, place, endpoint
-        self._proxy = proxy
+        self._proxy, self._bridge = proxy, bridge
         self._started = time.time()
 
     @property
@@ -68,7 +79,8 @@ class DockerInstance:
 
     async def unseal(self) -> None:
         """Let a kernel bind its sockets."""
-        self._place.unseal()
+        if self._bridge is None:
+            self._place.unseal()
 
     async def seal(self) -> None:
         """Take away the container's access to the folder of sockets.
@@ -76,7 +88,8 @@ class DockerInstance:
         Raises:
             StartFailed: The folder holds something that does not belong there.
         """
-        self._place.seal()
+        if self._bridge is None:  # else the folder is not the container's
+            self._place.seal()
 
     @property
     def proxy(self) -> EgressProxy | None:
@@ -130,7 +143,11 @@ class DockerInstance:
         Raises:
             SandboxError: Something may be left; the rest has been removed all the same.
         """
-        await asyncio.shield(asyncio.to_thread(self._remove))
+        try:
+            await asyncio.shield(asyncio.to_thread(self._remove))
+        finally:
+            if self._bridge is not None:
+                await self._bridge.close()
 
     def _remove(self) -> None:
         steps: list[Callable[[], None]] = [
@@ -204,7 +221,7 @@ class DockerBackend:
         Raises:
             BackendUnavailable: There is no engine, or it cannot enforce the limits.
             PolicyError: The policy's user is the one that this program runs as.
-            PolicyNotEnforced: The policy asks for gVisor.
+            PolicyNotEnforced: The policy asks for gVisor, which cannot be had, or not like that.
             ImageMissing: The kernel image is not on this machine.
             StartFailed: The engine refused or failed.
         """
@@ -215,27 +232,31 @@ class DockerBackend:
             asyncio.to_thread(self._start, name, policy, place, labels)
         )
         try:
-            container_id, proxy = await asyncio.shield(starting)
+            started = await asyncio.shield(starting)
+            bridge = None
+            if started.stream is not None:
+                greeting = gvisor.greeting(endpoint)
+                bridge = await Bridge.open(started.stream, place.sockets, greeting)
         except BaseException:
             await asyncio.shield(_undo(starting, name, place))
             raise
-        return DockerInstance(container_id, place, endpoint, proxy)
+        return DockerInstance(started.container_id, place, endpoint, started.proxy, bridge)
 
     def _start(
         self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
-    ) -> tuple[str, EgressProxy | None]:
-        if not isinstance(policy.network, Allowlist):
-            return self._start_container(name, policy, place, labels), None
+    ) -> _Started:
+        if not isinstance(policy.network, Allowlist) or policy.runtime == gvisor.RUNTIME:
+            return self._start_container(name, policy, place, labels)
         proxy = self._launch(place.root / EGRESS_FOLDER, policy.network)
         try:
-            return self._start_container(name, policy, place, labels), proxy
+            return self._start_container(name, policy, place, labels)._replace(proxy=proxy)
         except BaseException:
             proxy.stop()
             raise
 
     def _start_container(
         self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
-    ) -> str:
+    ) -> _Started:
         from docker.errors import APIError, ImageNotFound
         from requests.exceptions import RequestException
 
@@ -243,12 +264,19 @@ class DockerBackend:
         client = connect()
         try:
             self._check_limits(client)
-            if policy.runtime == 'runsc':
-                raise gvisor.refusal(client.info())
             options = container_options(policy, place, labels, self._workspace)
+            if policy.runtime == gvisor.RUNTIME:
+                gvisor.check(policy, client.info())
+                options = gvisor.adapt(options, policy)
             container = client.containers.create(image, name=name, **options)
-            container.start()
-            return str(container.id)
+            stream = attach(str(container.id)) if policy.runtime == gvisor.RUNTIME else None
+            try:
+                container.start()
+            except BaseException:
+                if stream is not None:
+                    stream.close()
+                raise
+            return _Started(str(container.id), stream=stream)
         except ImageNotFound:
             raise image_missing(image, own=self._image is None) from None
         except (APIError, RequestException) as error:
@@ -300,15 +328,15 @@ def remove_container(name: str) -> None:
     )
 
 
-async def _undo(
-    starting: 'asyncio.Future[tuple[str, EgressProxy | None]]', name: str, place: Rendezvous
-) -> None:
+async def _undo(starting: 'asyncio.Future[_Started]', name: str, place: Rendezvous) -> None:
     """Wait for a start that nobody wants any more, and take back what it has made."""
     await asyncio.wait([starting])
     if not starting.cancelled() and starting.exception() is None:
-        _, proxy = starting.result()
-        if proxy is not None:
-            await asyncio.to_thread(proxy.stop)
+        started = starting.result()
+        if started.stream is not None:
+            started.stream.close()
+        if started.proxy is not None:
+            await asyncio.to_thread(started.proxy.stop)
     with contextlib.suppress(BackendUnavailable):
         await asyncio.to_thread(remove_container, name)
     place.remove()
