@@ -1,16 +1,16 @@
 """One stream for all that host and sandbox say to each other, where they can share no sockets.
 
-In gVisor a unix socket does not reach the host, and does not tell who is at its other end. There the
-supervisor starts as root without most of root's rights and divides itself at once. The first process
+In gVisor a unix socket does not reach the host, and does not tell who is at its other end. So the
+supervisor begins as root, with three capabilities, and divides itself at once. The first process
 stays as the *bridge*, under a user id of its own: it alone holds the standard streams, whose other
-ends the engine carries to the host. Its child becomes the supervisor, under the user id of the code.
-Since gVisor lets code open the descriptors of any process of its own user, dumpable or not, the two
-must not share theirs. Neither has any capability left, or can get one back.
+ends the engine carries to the host. Its child becomes the supervisor, with the user id of the code.
+They cannot be one user, for gVisor lets code open what any process of its own user has open,
+dumpable or not. Neither has a capability left, or can get one back.
 
-A frame is a kind (1 byte), a channel (4), a length (4), all big-endian, and at most 64 KiB. The host
-begins with one HELLO: a JSON object with the connection file and the filter of system calls. Then it
-OPENs channels to the supervisor (`ctl`) or to a socket of the kernel (`s-1`...); DATA goes either
-way, as much as there is CREDIT for; CLOSE ends a channel. Standard library only.
+A frame is a kind (1 byte), a channel (4), a length (4), all big-endian, and up to 64 KiB. The host
+begins with one HELLO: a JSON object with the connection file and the filter of system calls. Then
+it OPENs channels to the supervisor (`ctl`) or to a socket of the kernel (`s-1`...); DATA goes
+either way, as much as there is CREDIT for; CLOSE ends a channel. Standard library only.
 """
 
 import base64
@@ -60,7 +60,7 @@ class Handover:
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
             else:
-                os.unlink(entry.path)
+                Path(entry.path).unlink()
         file = directory / 'connection.json'
         file.write_text(json.dumps(self._connection), encoding='ascii')
 

@@ -315,14 +315,16 @@ class Supervisor:
         All are stopped first, since a stopped process cannot fork, and killed afterwards.
         """
         spared = self._helpers if spare_helpers else set()
+
+        def living() -> set[int]:
+            return processes.descendants(spared, self._roots)
+
         deadline = time.monotonic() + KILL_PATIENCE
         stopped: set[int] = set()
-        while (
-            fresh := processes.descendants(spared, self._roots) - stopped
-        ) and time.monotonic() < deadline:
+        while (fresh := living() - stopped) and time.monotonic() < deadline:
             processes.send(signal.SIGSTOP, fresh)
             stopped |= fresh
-        while (left := processes.descendants(spared, self._roots)) and time.monotonic() < deadline:
+        while (left := living()) and time.monotonic() < deadline:
             processes.send(signal.SIGKILL, left)
             select.select([self._wake], [], [], 0.01)
             self._woken()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _INSPECTION = 3.0
+_OOM_LAG = 0.3
 _REMOVAL = 60.0
 
 _NEEDED = {
@@ -114,19 +115,21 @@ class DockerInstance:
                     state = client.api.inspect_container(self._id)['State']
                 except NotFound:
                     return self._last_words(client, name)
+                if state.get('Paused'):
+                    return f'{name} is paused'
+                if state.get('Running'):
+                    return f'{name} runs but does not answer'
+                return self._last_words(client, name)
         except SandboxError as error:
             return f'{name} could not be looked at: {error.message}'
-        if state.get('Paused'):
-            return f'{name} is paused'
-        if state.get('Running'):
-            return f'{name} runs but does not answer'
-        return f'{name} has ended with exit code {state.get("ExitCode")}'
 
     def _last_words(self, client: 'docker.DockerClient', name: str) -> str:
         """Look for the reason in the engine's recent events; it keeps a few hundred."""
+        # Of gVisor, the engine learns last that it was for want of memory.
+        lag = _OOM_LAG if self._bridge is not None else 0.0
         events = client.api.events(
             since=self._started - 1,
-            until=time.time(),
+            until=time.time() + lag,
             filters={'container': self._id, 'event': ['die', 'oom']},
             decode=True,
         )

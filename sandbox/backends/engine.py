@@ -15,7 +15,6 @@ API_TIMEOUT = 30.0
 """Seconds that the engine may take for one answer."""
 
 _DEFAULT_HOST = 'unix:///var/run/docker.sock'
-_MAX_HEAD = 8_192
 _START_IT = (
     'Install and start Docker Engine (https://docs.docker.com/engine/install/), make sure that '
     'this user may use its socket, and try `docker info`.'
@@ -93,21 +92,20 @@ def attach(container_id: str, timeout: float = API_TIMEOUT) -> socket.socket:
     try:
         stream.settimeout(timeout)
         stream.connect((os.environ.get('DOCKER_HOST') or _DEFAULT_HOST).removeprefix('unix://'))
+        target = f'/containers/{container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1'
         stream.sendall(
-            f'POST /containers/{container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1 HTTP/1.1\r\n'
-            'Host: docker\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n'.encode('ascii')
+            f'POST {target} HTTP/1.1\r\nHost: docker\r\n'
+            'Connection: Upgrade\r\nUpgrade: tcp\r\n\r\n'.encode('ascii')
         )
         head = b''
-        while not head.endswith(b'\r\n\r\n') and len(head) < _MAX_HEAD and (byte := stream.recv(1)):
+        while not head.endswith(b'\r\n\r\n') and (byte := stream.recv(1)):
             head += byte
-        if not head.startswith(b'HTTP/1.1 101 '):
-            raise SandboxError(f'The Docker engine refused a stream: {head[:100]!r}.')
     except OSError as error:
         stream.close()
         raise SandboxError(f'The Docker engine gave no stream: {error}.') from error
-    except BaseException:
+    if not head.startswith(b'HTTP/1.1 101 '):
         stream.close()
-        raise
+        raise SandboxError(f'The Docker engine refused a stream: {head[:100]!r}.')
     return stream
 
 
