@@ -1,7 +1,8 @@
 """What the tests need of this machine, and what happens where it is not there.
 
-A test marked `docker` needs an engine with the kernel image, one marked `bubblewrap` that program
-and control groups, one marked `model` the small model.
+A test marked `docker` needs an engine with the kernel image, one marked `runsc` gVisor as a runtime
+of that engine, one marked `bubblewrap` that program and control groups, one marked `model` the
+small model.
 Where they are missing the test is skipped and says why; with `LAGENT_TEST_REQUIRE_ALL=1`, as in CI,
 it fails instead, so that nothing is left out unseen.
 """
@@ -31,6 +32,18 @@ def missing_docker() -> str:
 
     try:
         find_image()
+    except SandboxError as error:
+        return error.message
+    return ''
+
+
+@functools.cache
+def missing_runsc() -> str:
+    from sandbox.conformance.gvisor import InGvisor
+    from sandbox.errors import SandboxError
+
+    try:
+        InGvisor().check()
     except SandboxError as error:
         return error.message
     return ''
@@ -67,6 +80,7 @@ def missing_gpu() -> str:
 
 NEEDS = {
     'docker': missing_docker,
+    'runsc': missing_runsc,
     'bubblewrap': missing_bubblewrap,
     'model': missing_model,
     'gpu': missing_gpu,

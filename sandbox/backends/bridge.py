@@ -12,7 +12,7 @@ import itertools
 import json
 import socket
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -93,16 +93,18 @@ class Bridge:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await _abort(self._writer)
+        self._writer.transport.abort()
+        await _closed(self._writer)
 
     def _stop_listening(self) -> None:
         for server in self._servers:
             server.close()
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name='sandbox-bridge')
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _send(self, kind: int, number: int, payload: bytes = b'') -> None:
         if not self._writer.is_closing():
@@ -145,7 +147,9 @@ class Bridge:
 
     # Connections of the host
 
-    def _connected(self, target: str) -> Any:
+    def _connected(
+        self, target: str
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._keep(self._serve(target, reader, writer))
 
@@ -158,18 +162,18 @@ class Bridge:
         self._channels[number] = channel
         self._send(OPEN, number, target.encode('ascii'))
         pumps = [
-            asyncio.create_task(self._inward(number, channel, reader)),
-            asyncio.create_task(self._outward(number, channel, writer)),
+            self._keep(self._inward(number, channel, reader)),
+            self._keep(self._outward(number, channel, writer)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            if self._channels.pop(number, None) is not None:
+                self._send(CLOSE, number)
+            await _closed(writer)  # what was written before still arrives
         finally:
             for pump in pumps:
                 pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            if self._channels.pop(number, None) is not None:
-                self._send(CLOSE, number)
-            writer.close()  # what was written before still arrives
+            writer.transport.abort()
 
     async def _inward(self, number: int, channel: _Channel, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
@@ -201,7 +205,7 @@ def _end(channel: _Channel) -> None:
     channel.news.set()
 
 
-async def _abort(writer: asyncio.StreamWriter) -> None:
-    writer.transport.abort()
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
