@@ -19,7 +19,6 @@ import ctypes
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import struct
@@ -55,14 +54,28 @@ class Handover:
         return socket.socket(fileno=descriptors[0]), None
 
     def renew(self, directory: Path) -> None:
-        """Empty the folder of sockets, to which code could write, for a new kernel."""
-        for entry in os.scandir(directory):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                Path(entry.path).unlink()
-        file = directory / 'connection.json'
-        file.write_text(json.dumps(self._connection), encoding='ascii')
+        """Empty the folder of sockets, to which code could write, for a new kernel.
+
+        Raises:
+            RuntimeError: It cannot be emptied. That ends the supervisor: its sandbox is of no use.
+        """
+        try:
+            _empty(directory)
+            file = directory / 'connection.json'
+            file.write_text(json.dumps(self._connection), encoding='ascii')
+        except (OSError, RecursionError) as error:
+            raise RuntimeError('the folder of sockets cannot be emptied') from error
+
+
+def _empty(folder: Path) -> None:
+    folder.chmod(0o711)
+    for entry in list(os.scandir(folder)):
+        path = Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            _empty(path)
+            path.rmdir()
+        else:
+            path.unlink()
 
 
 def divide(user: int, directory: Path) -> Handover:

@@ -125,13 +125,31 @@ for entry in folder.iterdir():
 for name in ('s-1', 's-2', 'connection.json'):
     (folder / name).mkdir()
     (folder / name / 'full').touch()
-(folder / 's-3').symlink_to('/workspace/kept')
+(folder / 's-3').symlink_to('/workspace')
 pathlib.Path('/workspace/kept').write_text('kept')
+(folder / 's-1').chmod(0)
+folder.chmod(0)
 os._exit(1)
 """
     with Sandbox(POLICY) as box:
         assert box.execute(code).outcome is Outcome.KERNEL_DIED
         assert box.execute("open('kept').read()").result == "'kept'"
+
+
+def test_a_folder_of_sockets_that_cannot_be_emptied_costs_the_sandbox():
+    code = """
+import os
+os.chdir('/run/k')
+for _ in range(2_000):
+    os.mkdir('deep')
+    os.chdir('deep')
+os._exit(1)
+"""
+    with Sandbox(POLICY) as box:
+        assert box.execute(code).outcome is Outcome.KERNEL_DIED
+        result = box.execute('6 * 7')
+        assert result.result == '42'
+        assert 'this cell ran in a new sandbox' in result.text
 
 
 def test_orphans_are_found_although_the_bridge_adopts_them():
