@@ -106,8 +106,8 @@ def oom_kills() -> int:
     return 0
 
 
-def descendants(spared: set[int]) -> set[int]:
-    """Return all processes below this one, without `spared` and without the dead."""
+def descendants(spared: set[int], roots: set[int]) -> set[int]:
+    """Return all processes below `roots`, without these, `spared` and the dead."""
     parents = {}
     for entry in os.scandir('/proc'):
         if entry.name.isdigit():
@@ -116,10 +116,10 @@ def descendants(spared: set[int]) -> set[int]:
                 state, parent = stat.rpartition(b')')[2].split()[:2]
                 parents[int(entry.name)] = (int(parent), state == b'Z')
     found: set[int] = set()
-    level = {os.getpid()}
+    level = roots
     while level:
         level = {pid for pid, (parent, _) in parents.items() if parent in level}
-        level -= spared | found
+        level -= spared | found | roots
         found |= level
     return {pid for pid in found if not parents[pid][1]}
 

@@ -81,8 +81,9 @@ class Peer:
 class Supervisor:
     """The event loop and what it looks after."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, handover: Any = None) -> None:
         self._options = options
+        self._handover = handover
         self._selector = selectors.DefaultSelector()
         self._kernel = processes.Kernel()
         self._owner: Peer | None = None
@@ -90,8 +91,10 @@ class Supervisor:
         self._helpers: set[int] = set()
         self._unowned_since = time.monotonic()
         self._stopping = False
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener = handover or socket.socket(socket.AF_UNIX)
         self._wake, self._waker = socket.socketpair()
+        # gVisor gives orphans to the first process, which is the bridge.
+        self._roots = {os.getpid()} if handover is None else {os.getpid(), os.getppid()}
 
     def run(self) -> None:
         """Serve until told to stop or left alone."""
@@ -114,10 +117,11 @@ class Supervisor:
         self._selector.register(self._wake, selectors.EVENT_READ, 'wake')
 
     def _listen(self) -> None:
-        path = self._options.dir / 'ctl'
-        self._listener.bind(str(path))
-        path.chmod(0o777)
-        self._listener.listen(MAX_WAITING)
+        if self._handover is None:
+            path = self._options.dir / 'ctl'
+            self._listener.bind(str(path))
+            path.chmod(0o777)
+            self._listener.listen(MAX_WAITING)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, 'listener')
 
@@ -178,18 +182,20 @@ class Supervisor:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        peer_uid = struct.unpack(
-            '3i', connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        )[1]
-        # The kernel runs under our own uid: what connects with it may be the code it runs.
-        refused = peer_uid == os.getuid() and not self._options.same_uid
-        if refused or len(self._waiting) >= MAX_WAITING:
+        if not self._may_ask(connection) or len(self._waiting) >= MAX_WAITING:
             connection.close()
             return
         connection.setblocking(False)
         peer = Peer(connection)
         self._waiting.add(peer)
         self._selector.register(connection, selectors.EVENT_READ, peer)
+
+    def _may_ask(self, connection: socket.socket) -> bool:
+        if self._handover is not None or self._options.same_uid:
+            return True
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        # The kernel runs under our own uid: what connects with it may be the code it runs.
+        return bool(struct.unpack('3i', credentials)[1] != os.getuid())
 
     def _drop(self, peer: Peer) -> None:
         if peer.socket.fileno() < 0:
@@ -309,12 +315,16 @@ class Supervisor:
         All are stopped first, since a stopped process cannot fork, and killed afterwards.
         """
         spared = self._helpers if spare_helpers else set()
+
+        def living() -> set[int]:
+            return processes.descendants(spared, self._roots)
+
         deadline = time.monotonic() + KILL_PATIENCE
         stopped: set[int] = set()
-        while (fresh := processes.descendants(spared) - stopped) and time.monotonic() < deadline:
+        while (fresh := living() - stopped) and time.monotonic() < deadline:
             processes.send(signal.SIGSTOP, fresh)
             stopped |= fresh
-        while (left := processes.descendants(spared)) and time.monotonic() < deadline:
+        while (left := living()) and time.monotonic() < deadline:
             processes.send(signal.SIGKILL, left)
             select.select([self._wake], [], [], 0.01)
             self._woken()
@@ -324,6 +334,8 @@ class Supervisor:
 
     def _start_kernel(self) -> None:
         self._close_log()
+        if self._handover is not None:
+            self._handover.renew(self._options.dir)
         if self._options.forward:
             self._start_forwarder(*self._options.forward)
         reader, writer = os.pipe()
@@ -420,9 +432,13 @@ def main() -> None:
         '--forward', nargs=2, metavar=('PORT', 'SOCKET'), help='carry a loopback port to a socket'
     )
     parser.add_argument('--same-uid', action='store_true', help='accept peers of our own uid')
+    parser.add_argument('--bridge', type=int, metavar='UID', help='serve our standard streams')
     options = parser.parse_args()
+    handover = None
+    if options.bridge is not None:
+        handover = _sibling('bridge').divide(options.bridge, options.dir)
     processes.supervise()
-    Supervisor(options).run()
+    Supervisor(options, handover).run()
 
 
 if __name__ == '__main__':

@@ -57,8 +57,8 @@ class SandboxPolicy:
         shm: Size of `/dev/shm`, in bytes.
         network: `'none'`; an `Allowlist` of hosts that are reached through a checking proxy; or
             `'full'` to let the code reach whatever the host's network lets it.
-        runtime: `'default'`, the engine's own, or `'runsc'` (gVisor), which no back end supports
-            yet: each refuses to start.
+        runtime: `'default'`, the engine's own, or `'runsc'`, gVisor, where the engine has it; it
+            goes with `network='none'` only. Elsewhere it is refused.
         timeout: Default wall clock of one cell, in seconds.
         start_timeout: How long a sandbox and its kernel may take to become ready, in seconds.
         interrupt_grace: How long a cell may take to end after an interrupt, in seconds; then its

@@ -19,6 +19,7 @@ EGRESS_FOLDER = 'e'
 
 OWN_OPTIONS = (
     *('command', 'user', 'hostname', 'working_dir', 'labels', 'environment', 'use_config_proxy'),
+    'stdin_open',
 )
 """Options of the container itself; all others say what the host gives it."""
 
@@ -102,6 +103,7 @@ def container_options(
         'user': f'{policy.uid}:{policy.uid}',
         'hostname': 'sandbox',
         'working_dir': workspace,
+        'stdin_open': False,
         'init': True,
         'auto_remove': True,
         'labels': {

@@ -151,6 +151,40 @@ def engine(timeout: float = API_TIMEOUT) -> Iterator['docker.DockerClient']:
         ) from error
 
 
+def attach(container_id: str, timeout: float = API_TIMEOUT) -> socket.socket:
+    """Return a connection to the standard streams of a container that has not been started yet.
+
+    What is written to it is the container's input; the engine mixes output and error, each piece
+    behind 8 bytes that say what it is. The library's own way reads ahead into a buffer of its own.
+
+    Args:
+        container_id: The container; it must have been made with an open input.
+        timeout: How long the engine may take for its answer, in seconds.
+
+    Raises:
+        SandboxError: The engine refused, or did not answer in time.
+    """
+    stream = socket.socket(socket.AF_UNIX)
+    try:
+        stream.settimeout(timeout)
+        stream.connect((os.environ.get('DOCKER_HOST') or _DEFAULT_HOST).removeprefix('unix://'))
+        target = f'/containers/{container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1'
+        stream.sendall(
+            f'POST {target} HTTP/1.1\r\nHost: docker\r\n'
+            'Connection: Upgrade\r\nUpgrade: tcp\r\n\r\n'.encode('ascii')
+        )
+        head = b''
+        while not head.endswith(b'\r\n\r\n') and (byte := stream.recv(1)):
+            head += byte
+    except OSError as error:
+        stream.close()
+        raise SandboxError(f'The Docker engine gave no stream: {error}.') from error
+    if not head.startswith(b'HTTP/1.1 101 '):
+        stream.close()
+        raise SandboxError(f'The Docker engine refused a stream: {head[:100]!r}.')
+    return stream
+
+
 def explain(error: Exception) -> str:
     """Return what the engine said, without the address of the request."""
     text = getattr(error, 'explanation', None) or str(error)

@@ -213,6 +213,8 @@ class KernelMachine:
             ending.loss = self.loss or await self._describe_loss()
         finally:
             await watch.close()
+        if ending.stopped and ending.loss is None:
+            ending.loss = self.loss  # it was stopped because all of it is being closed
         ending.reply, ending.output_ended = cell.reply, cell.idle
         if ending.state_preserved:
             self._ending = None  # otherwise the kernel stays unfit until it is replaced
