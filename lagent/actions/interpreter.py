@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 from pydantic_core import SchemaSerializer, core_schema
 
 import sandbox
-from lagent.actions.cell_report import report
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
@@ -22,7 +21,15 @@ from lagent.errors import LimitExceeded, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
 from lagent.hooks import Hook
 from lagent.schema import AgentMessage
-from sandbox import ExecutionEvent, ExecutionResult, FileInfo, Outcome, SandboxError, SandboxPolicy
+from lagent.view import ModelView
+from sandbox import (
+    ExecutionEvent,
+    ExecutionResult,
+    FileInfo,
+    Outcome,
+    SandboxError,
+    SandboxPolicy,
+)
 
 # Other modules of lagent catch `SandboxError` and must not import `sandbox` themselves.
 __all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'execution_results']
@@ -30,6 +37,7 @@ __all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'exe
 _LEAST = 0.001  # seconds that a cell may take
 
 Source = str | PathLike[str]
+Sources = Source | Iterable[Source] | Mapping[str, Source | bytes]
 
 
 class CellResult(ExecutionResult):
@@ -86,6 +94,7 @@ class Interpreter(Responder):
         warm: how many sandboxes more are started ahead, for new sessions to take.
         tighten: returns the fields of the policy that are stricter for a session, each time anew.
         unsafe: allows a back end that does not isolate.
+        view: decides what of the results the model is shown; see `ModelView`.
         hooks: hooks whose `before_action` and `after_action` are called.
     """
 
@@ -107,6 +116,7 @@ class Interpreter(Responder):
         warm: int = 0,
         tighten: Callable[[Hashable], Mapping[str, Any]] | None = None,
         unsafe: bool = False,
+        view: ModelView | None = None,
         hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(hooks)
@@ -114,6 +124,7 @@ class Interpreter(Responder):
         self.policy = policy or SandboxPolicy()
         self.timeout = timeout
         self.tighten = tighten
+        self.view = view or ModelView()
         self.initial_files = _paths(files)
         if workspace is not None and backend == 'docker':
             backend = sandbox.DockerBackend(image=image, workspace=workspace)
@@ -148,19 +159,35 @@ class Interpreter(Responder):
         """
         return run(self._respond(message, session_id, self._answer))
 
-    def upload(
-        self, paths: Source | Iterable[Source], session_id: Hashable | None = None
-    ) -> list[FileInfo]:
+    def upload(self, paths: Sources, session_id: Hashable | None = None) -> list[FileInfo]:
         """Copy files into a session's sandbox.
 
         Args:
-            paths: a file of the host, or several.
+            paths: a file of the host, or several; or a dict of names in the sandbox and what is to
+                lie there, paths or bytes.
             session_id: the session; inside an agent's call its session, else 0.
 
         Returns:
             The files in the sandbox.
         """
         return run(self._upload(paths, session_id))
+
+    def execute(
+        self, code: str, session_id: Hashable | None = None, timeout: float | None = None
+    ) -> CellResult:
+        """Run code of the program's own in a session, beside what an agent asks for.
+
+        It is charged to no limit. Code that fails raises nothing.
+
+        Args:
+            code: the code.
+            session_id: the session; inside an agent's call its session, else 0.
+            timeout: wall clock in seconds; the policy's by default.
+
+        Returns:
+            What came out.
+        """
+        return run(self._run_aside(code, session_id, timeout))
 
     def files(self, session_id: Hashable | None = None) -> list[FileInfo]:
         """List the files of a session.
@@ -230,19 +257,22 @@ class Interpreter(Responder):
             except (LimitExceeded, RunCancelled) as error:
                 if not results:
                     raise
-                words = report(results, len(request.cells), str(error))
-                error.results = told = self._message(words, results)
+                error.results = told = self._observation(results, len(request.cells), str(error))
                 if isinstance(error, RepeatedCall):
                     return told
                 raise
             results.append(result)
             if not result.ok:
                 break
-        if len(request.cells) == 1:
-            return self._message(results[0].text, results[0])
-        return self._message(report(results, len(request.cells)), results)
+        return self._observation(results, len(request.cells))
 
-    def _message(self, content: str, formatted: Any) -> AgentMessage:
+    def _observation(
+        self, results: list[CellResult], cells: int, refusal: str = ''
+    ) -> AgentMessage:
+        content = self.view.content(results, cells, refusal)
+        return self._message(content, results[0] if cells == 1 else results)
+
+    def _message(self, content: Any, formatted: Any) -> AgentMessage:
         return AgentMessage(
             sender=self.name, content=content, formatted=formatted, type='interpreter'
         )
@@ -266,6 +296,12 @@ class Interpreter(Responder):
             box, kernel=not done.state_preserved, files=done.outcome is Outcome.SANDBOX_LOST
         )
         return carried(done)
+
+    def _run_aside(
+        self, code: str, session: Hashable | None, timeout: float | None
+    ) -> Flow[CellResult]:
+        box = yield from self._box(session)
+        return (yield from self._execute(box, code, timeout))
 
     def _sandboxes(self) -> Any:
         with self._lock:
@@ -308,13 +344,15 @@ class Interpreter(Responder):
         box = yield from self._box(session)
         return (yield from call(getattr(box, method), *args, **kwargs))
 
-    def _upload(
-        self, paths: Source | Iterable[Source], session: Hashable | None
-    ) -> Flow[list[FileInfo]]:
+    def _upload(self, paths: Sources, session: Hashable | None) -> Flow[list[FileInfo]]:
         box = yield from self._box(session)
         uploaded: list[FileInfo] = []
-        for path in _paths(paths):
-            uploaded += [(yield from call(box.upload, path))]
+        if isinstance(paths, Mapping):
+            for name, source in paths.items():
+                uploaded += [(yield from call(box.upload, source, name=name))]
+        else:
+            for path in _paths(paths):
+                uploaded += [(yield from call(box.upload, path))]
         return uploaded
 
     def _interrupt(self, session: Hashable | None) -> Flow[None]:
@@ -346,10 +384,19 @@ class AsyncInterpreter(AsyncResponder, Interpreter):
         return await arun(self._respond(message, session_id, self._answer))
 
     async def upload(  # type: ignore[override]
-        self, paths: Source | Iterable[Source], session_id: Hashable | None = None
+        self, paths: Sources, session_id: Hashable | None = None
     ) -> list[FileInfo]:
         """See `Interpreter.upload`."""
         return await arun(self._upload(paths, session_id))
+
+    async def execute(  # type: ignore[override]
+        self,
+        code: str,
+        session_id: Hashable | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the cell's wall clock
+    ) -> CellResult:
+        """See `Interpreter.execute`."""
+        return await arun(self._run_aside(code, session_id, timeout))
 
     async def files(  # type: ignore[override]
         self, session_id: Hashable | None = None

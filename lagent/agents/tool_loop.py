@@ -80,6 +80,11 @@ class ToolAgent(Agent):
         """Whether a result is the answer."""
         return False
 
+    def _objection(self, _reply: AgentMessage, _session_id: Hashable) -> Flow[AgentMessage | None]:
+        """What the inner agent is told in place of having its answer accepted; None to accept."""
+        yield from ()
+        return None
+
     def _solve(
         self, message: tuple[AgentMessage, ...], session_id: Hashable, kwargs: dict[str, Any]
     ) -> Flow[AgentMessage]:
@@ -87,7 +92,11 @@ class ToolAgent(Agent):
         for turn in range(self.max_turn + self._closing_replies):
             reply = yield from call(inner, *message, session_id=session_id, **kwargs)
             if self.finish_condition(reply):
-                return reply  # type: ignore[no-any-return]
+                objection = yield from self._objection(reply, session_id)
+                if objection is None or turn + 1 >= self.max_turn:
+                    return reply  # type: ignore[no-any-return]
+                message, unread = (objection,), 0
+                continue
             problem = self._problem(reply)
             unread = 0 if problem is None else unread + 1
             if problem is not None:
