@@ -7,9 +7,11 @@ there load here.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator
+
+from lagent.utils.copies import copy_values
 
 
 class ModelStatusCode(IntEnum):
@@ -166,3 +168,11 @@ class AgentMessage(BaseModel):
     stream_state: Annotated[AgentStatusCode | ModelStatusCode, BeforeValidator(_stream_state)] = (
         AgentStatusCode.END
     )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Copy the message and what it holds."""
+        if self.__pydantic_extra__ or self.__pydantic_private__:  # a subclass has more to copy
+            return super().__deepcopy__(memo)
+        copied = self.__copy__()
+        vars(copied).update(copy_values(vars(self), memo))
+        return copied

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from lagent.utils.copies import copy_value
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -132,6 +134,12 @@ class Completion(str):
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = str.__new__(type(self), self)
+        for name in _FIELDS:
+            setattr(copied, name, copy_value(getattr(self, name), memo))
+        return copied
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         return (str(self),), self._fields()
