@@ -53,7 +53,7 @@ def write(results: Results, folder: Path) -> None:
 
 
 def write_docs(results: Results, docs: Path = DOCS, images: Path = IMAGES) -> None:
-    """Write the tables between the marks of a page, and the plots that it shows.
+    """Write the tables between the marks of a page, the plots that it shows, and their samples.
 
     Raises:
         ValueError: The page lacks a mark.
@@ -61,6 +61,7 @@ def write_docs(results: Results, docs: Path = DOCS, images: Path = IMAGES) -> No
     from benchmarks import plots
 
     docs.write_text(filled(docs.read_text(encoding='utf-8'), results), encoding='utf-8')
+    docs.with_suffix('.json').write_text(results.to_json(), encoding='utf-8')
     images.mkdir(parents=True, exist_ok=True)
     plots.draw(results.measurements, images)
 
