@@ -174,5 +174,5 @@ class AgentMessage(BaseModel):
         if self.__pydantic_extra__ or self.__pydantic_private__:  # a subclass has more to copy
             return super().__deepcopy__(memo)
         copied = self.__copy__()
-        vars(copied).update(copy_values(vars(self), memo))
+        vars(copied).update(copy_values(vars(self), {} if memo is None else memo))
         return copied

@@ -150,14 +150,15 @@ class ScriptedModel(BaseLLM):
         return (yield from self._resolve(reply, messages))
 
     def _resolve(self, reply: Reply, messages: Any) -> Flow[Completion]:
-        if isinstance(reply, Stall):
-            yield from call(type(self)._sleep, reply.seconds)
-            return (yield from self._resolve(reply.reply, messages))
-        if isinstance(reply, BaseException):
-            raise reply
-        if callable(reply):
-            return (yield from self._resolve((yield from call(reply, messages)), messages))
-        return reply if isinstance(reply, Completion) else Completion(str(reply))
+        while not isinstance(reply, str):
+            if isinstance(reply, Stall):
+                yield from call(type(self)._sleep, reply.seconds)
+                reply = reply.reply
+            elif isinstance(reply, BaseException):
+                raise reply
+            else:
+                reply = (yield from call(reply, messages)) if callable(reply) else str(reply)
+        return reply if isinstance(reply, Completion) else Completion(reply)
 
     def _check(self, number: int, messages: Any) -> None:
         expected = self._expect[number - 1] if number <= len(self._expect) else None

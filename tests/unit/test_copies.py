@@ -60,8 +60,9 @@ def test_a_copied_parse_keeps_its_attributes():
 
 def test_the_same_object_twice_stays_one():
     shared = {'a': []}
-    twin = copy.deepcopy(AgentMessage(content=shared, formatted=shared))
-    assert twin.content is twin.formatted
+    message = AgentMessage(content=shared, formatted=shared)
+    for twin in (copy.deepcopy(message), message.model_copy(deep=True)):
+        assert twin.content is twin.formatted is not shared
 
 
 def test_what_holds_itself_is_copied():
