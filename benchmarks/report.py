@@ -74,11 +74,20 @@ def filled(page: str, results: Results) -> str:
     """
     texts = (machine_table(results), figures_table(results), sessions_table(results))
     for name, text in zip(_SECTIONS, texts, strict=True):
-        mark = re.compile(rf'(<!-- {name} -->\n).*?(<!-- /{name} -->)', re.DOTALL)
-        if not mark.search(page):
-            raise ValueError(f'the page has no marks <!-- {name} --> and <!-- /{name} -->')
-        page = mark.sub(lambda found, text=text: f'{found[1]}{text}{found[2]}', page)  # type: ignore[misc]
+        page = fill(page, name, text)
     return page
+
+
+def fill(page: str, name: str, text: str) -> str:
+    """Return a page with a text between the marks of this name.
+
+    Raises:
+        ValueError: The page lacks them.
+    """
+    mark = re.compile(rf'(<!-- {name} -->\n).*?(<!-- /{name} -->)', re.DOTALL)
+    if not mark.search(page):
+        raise ValueError(f'the page has no marks <!-- {name} --> and <!-- /{name} -->')
+    return mark.sub(lambda found: f'{found[1]}{text}{found[2]}', page)
 
 
 def tables(results: Results) -> str:
@@ -90,14 +99,14 @@ def tables(results: Results) -> str:
 def machine_table(results: Results) -> str:
     """Return what the results were measured on."""
     rows = [*results.machine.items(), ('run', 'quick' if results.quick else 'full')]
-    return _table(('machine', ''), rows)
+    return table(('machine', ''), rows)
 
 
 def figures_table(results: Results) -> str:
     """Return every figure beside its floor and its goal."""
     rows = [_row(m) for m in results.measurements if not m.key.startswith('sessions: ')]
     head = ('', 'unit', 'ours', 'floor', 'what the floor is', 'ratio', 'goal', '', 'n')
-    return _table(head, rows) if rows else ''
+    return table(head, rows) if rows else ''
 
 
 def sessions_table(results: Results) -> str:
@@ -114,7 +123,7 @@ def sessions_table(results: Results) -> str:
             rows.setdefault(f'{what}, ratio to {m.floor_is}', {})[m.x] = _number(m.ratio)
     head = ('live sessions', *(f'{size:,.0f}' for size in sizes))
     body = [(name, *(row.get(size, '') for size in sizes)) for name, row in rows.items()]
-    return _table(head, body) if body else ''
+    return table(head, body) if body else ''
 
 
 def line(measurement: Measurement) -> str:
@@ -160,7 +169,8 @@ def _number(value: float) -> str:
     return f'{value:.2f}' if abs(value) < 10 else f'{value:.1f}'
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     return '\n'.join(_lines(head, rows)) + '\n'
 
 
