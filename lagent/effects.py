@@ -66,8 +66,11 @@ class _Running:
     started: float
 
     def publish(self, type_: Literal['begin', 'delta', 'end', 'error'], data: Any = None) -> None:
+        subscribers = _subscribers.get()
+        if not subscribers:
+            return
         event = Event(type_, self.effect, data, self.run, time.monotonic() - self.started)
-        for subscriber in _subscribers.get():
+        for subscriber in subscribers:
             try:
                 subscriber(event)
             except Exception:
@@ -104,6 +107,19 @@ def listening() -> bool:
         True when `emit` would reach a subscriber.
     """
     return bool(_subscribers.get()) and _running.get() is not None
+
+
+def is_performing(kind: Literal['model', 'tool', 'kernel']) -> bool:
+    """Whether the calling code is part of an effect.
+
+    Args:
+        kind: the kind of effect.
+
+    Returns:
+        True when the innermost effect that is being performed is of this kind.
+    """
+    running = _running.get()
+    return running is not None and running.effect.kind == kind
 
 
 def emit(data: Any) -> None:

@@ -8,10 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator
 from pydantic_core import PydanticSerializationError
+
+from lagent.utils.copies import copy_values
 
 
 class ModelStatusCode(IntEnum):
@@ -189,3 +191,11 @@ class AgentMessage(BaseModel):
                 raise
         text = json.dumps(self.model_dump(mode='json', **kwargs), indent=indent, ensure_ascii=False)
         return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Copy the message and what it holds."""
+        if self.__pydantic_extra__ or self.__pydantic_private__:  # a subclass has more to copy
+            return super().__deepcopy__(memo)
+        copied = self.__copy__()
+        vars(copied).update(copy_values(vars(self), {} if memo is None else memo))
+        return copied
