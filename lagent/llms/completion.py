@@ -147,7 +147,10 @@ class Completion(str):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nobody changes what it holds, and that may be as long as a conversation.
-        return self.replace_text(str(self))
+        copied = str.__new__(type(self), self)
+        for name in _FIELDS:
+            setattr(copied, name, getattr(self, name))
+        return copied
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         return (str(self),), self._fields()
