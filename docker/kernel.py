@@ -15,6 +15,7 @@ import contextlib
 import contextvars
 import faulthandler
 import functools
+import importlib
 import json
 import os
 import select
@@ -38,6 +39,15 @@ from IPython.core.profiledir import ProfileDir
 from jupyter_client.jsonutil import json_clean, json_default
 from traitlets import Type, default, observe
 from traitlets.config import Config
+
+sys.modules['debugpy'] = None  # type: ignore[assignment]
+"""The debugger is of no use here, and to import it takes a quarter of the kernel's start."""
+for _name in (
+    *('IPython.core.completerlib', 'IPython.core.debugger', 'IPython.core.oinspect'),
+    *('IPython.extensions.storemagic', 'ipykernel.debugger'),
+    *('tornado.platform.asyncio', 'tornado.queues', 'unicodedata'),
+):
+    importlib.import_module(_name)  # a kernel that is forked from here has them, too
 
 IOPUB_HIGH_WATER_MARK = 100_000
 _ASYNCIO_HINT = 'An event loop is running in this session already: write `await main()` instead.'
@@ -229,6 +239,9 @@ class App(IPKernelApp):
 
     kernel_class = Type(Kernel)
 
+    def parse_command_line(self, *_: Any, **__: Any) -> None:
+        """Read no command line."""
+
     def load_config_file(self, *_: Any, **__: Any) -> None:
         """Read no configuration."""
 
@@ -302,8 +315,6 @@ def run(connection_file: str, workspace: str) -> None:
         workspace: the folder the code works in; modules in it can be imported, but hide none of
             the installed ones.
     """
-    # The debugger is of no use here, and to import it takes a quarter of the kernel's start.
-    sys.modules['debugpy'] = None  # type: ignore[assignment]
     warnings.filterwarnings('ignore', message='To exit: use')
     config = Config()
     config.HistoryManager.enabled = False

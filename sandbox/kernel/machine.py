@@ -96,6 +96,10 @@ class Machine(Protocol):
         """Replace the kernel by a new one; files stay."""
         ...
 
+    async def warm(self) -> None:
+        """Replace a kernel that has run nothing by one with the policy's `preload` loaded."""
+        ...
+
     async def close(self) -> None:
         """Remove the sandbox. May be repeated; raises if it may still be there."""
         ...
@@ -129,6 +133,7 @@ class KernelMachine:
         self._supervisor = supervisor
         self._client: KernelClient | None = None
         self._ending: Ending | None = None  # of the cell that runs
+        self._preload_told = False
 
     @classmethod
     async def open(cls, instance: Instance, policy: SandboxPolicy) -> Self:
@@ -167,6 +172,8 @@ class KernelMachine:
 
     async def probe(self) -> None:
         """Find out whether it is still there: sets `loss` if it is not."""
+        if self._supervisor.answers_now:
+            return
         try:
             await self._supervisor.probe()
         except SandboxError:
@@ -266,6 +273,24 @@ class KernelMachine:
             raise
         self._ending = None
 
+    async def warm(self) -> None:
+        """Replace a kernel that has run nothing by one with the policy's `preload` loaded.
+
+        A pool does so before it hands a sandbox out. Where nothing is preloaded, or that takes
+        longer than a start may, the kernel stays.
+
+        Raises:
+            StartFailed: The new kernel did not become ready.
+            SandboxLost: The sandbox is gone.
+        """
+        if not self._policy.preload:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._policy.start_timeout):
+                await self._supervisor.has_preloaded()
+        if self._supervisor.preloaded is not None:
+            await self.restart()
+
     async def _await_kernel(self) -> None:
         client = KernelClient(self._instance.endpoint.connection, self._policy.max_message_bytes)
         connecting = asyncio.create_task(client.connect())
@@ -281,6 +306,8 @@ class KernelMachine:
         finally:
             await _cancel(connecting, gone)
         self._client = client
+        if self._policy.preload and '' not in (self._supervisor.preloaded or ()):
+            await self._supervisor.preload(self._policy.preload)
 
     async def _seal(self) -> None:
         try:
@@ -311,7 +338,11 @@ class KernelMachine:
         return await _describe(self._instance)
 
     def _reported(self) -> list[str]:
-        return self._instance.notices() if isinstance(self._instance, Reporter) else []
+        notices = self._instance.notices() if isinstance(self._instance, Reporter) else []
+        if (failed := self._supervisor.preloaded) and not self._preload_told:
+            self._preload_told = True
+            notices += [verdict.not_preloaded(name, why) for name, why in failed.items()]
+        return notices
 
     def _result(self, collector: Collector, ending: Ending) -> ExecutionResult:
         if ending.reply is not None:
@@ -338,9 +369,7 @@ class _Watch:
     def __init__(
         self, cell: Cell, supervisor: Supervisor, client: KernelClient, stop: asyncio.Event
     ) -> None:
-        self._ended = asyncio.create_task(cell.ended())
-        self._broken = asyncio.create_task(client.broken())
-        self._gone = asyncio.create_task(supervisor.gone())
+        self._ended, self._closed, self._gone = cell.ended, client.closed, supervisor.ended
         self._stop = asyncio.create_task(stop.wait())
 
     @property
@@ -349,7 +378,7 @@ class _Watch:
 
     @property
     def broken(self) -> bool:
-        return self._broken.done()
+        return any(connection.done() for connection in self._closed)
 
     @property
     def stopped(self) -> bool:
@@ -357,16 +386,16 @@ class _Watch:
 
     async def wait(self, seconds: float, *, stoppable: bool = False) -> bool:
         """Wait at most `seconds`; return whether there is news."""
-        tasks: set[asyncio.Task[Any]] = {self._ended, self._broken, self._gone}
+        futures: set[asyncio.Future[Any]] = {self._ended, self._gone, *self._closed}
         if stoppable:
-            tasks.add(self._stop)
+            futures.add(self._stop)
         done, _ = await asyncio.wait(
-            tasks, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
+            futures, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
         )
         return bool(done)
 
     async def close(self) -> None:
-        await _cancel(self._ended, self._broken, self._gone, self._stop)
+        await _cancel(self._stop)
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:
