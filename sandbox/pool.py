@@ -222,7 +222,17 @@ class Pool:
     async def _start(self, *, refill: bool) -> Machine:
         async with self._turns.turn(refill=refill):
             sweep_soon(self._backend.name)
-            return await open_machine(self._backend, self._policy, {POOL_LABEL: self._name})
+            machine = await open_machine(self._backend, self._policy, {POOL_LABEL: self._name})
+            if refill:
+                await self._preload(machine)
+            return machine
+
+    async def _preload(self, machine: Machine) -> None:
+        try:
+            await machine.warm()
+        except BaseException:
+            await machine.close()
+            raise
 
     def _started(self, task: asyncio.Task[Machine]) -> None:
         self._starting.discard(task)

@@ -111,6 +111,9 @@ class FakeMachine:
         """Forget all files."""
         self.files.clear()
 
+    async def warm(self) -> None:
+        """Do nothing: there is no kernel to load anything into."""
+
     async def close(self) -> None:
         """Forget all files."""
         await self.remove()

@@ -38,6 +38,8 @@ def gaps(policy: SandboxPolicy, info: Mapping[str, Any]) -> dict[str, str]:
             found['runtime'] = f'this Docker engine has no runtime {RUNTIME!r}'
         if policy.network != 'none':
             found['network'] = "with gVisor only network='none' is supported"
+        if policy.preload:
+            found['preload'] = 'in gVisor kernels are not forked from a process that could preload'
     return found
 
 
@@ -49,7 +51,7 @@ def check(policy: SandboxPolicy, info: Mapping[str, Any]) -> None:
         info: The engine's answer to `GET /info`.
 
     Raises:
-        PolicyNotEnforced: The engine has no gVisor, or the policy asks for a network as well.
+        PolicyNotEnforced: The engine has no gVisor, or the policy asks for what it cannot give.
     """
     if found := gaps(policy, info):
         raise PolicyNotEnforced(
@@ -57,7 +59,7 @@ def check(policy: SandboxPolicy, info: Mapping[str, Any]) -> None:
             hint='Install gVisor and register it with the engine (docs/sandbox.md), or leave '
             'runtime out.'
             if 'runtime' in found
-            else "Use network='none', or leave runtime out.",
+            else f'Leave {" and ".join(found)} out, or runtime.',
         )
 
 

@@ -14,7 +14,7 @@ _OF_THE_HOST = frozenset(
     {
         *('timeout', 'start_timeout', 'interrupt_grace', 'output_chars', 'spill_bytes'),
         *('max_outputs', 'output_bytes', 'image_bytes', 'max_message_bytes', 'model_text_chars'),
-        *('max_file_bytes', 'max_files'),
+        *('max_file_bytes', 'max_files', 'preload'),
     }
 )
 """Fields that the session enforces from outside, whatever the sandbox is made of."""

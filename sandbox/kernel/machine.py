@@ -105,6 +105,10 @@ class Machine(Protocol):
         """Replace the kernel by a new one; files stay."""
         ...
 
+    async def warm(self) -> None:
+        """Replace a kernel that has run nothing by one with the policy's `preload` loaded."""
+        ...
+
     async def close(self) -> None:
         """Remove the sandbox. May be repeated; raises if it may still be there."""
         ...
@@ -138,6 +142,7 @@ class KernelMachine:
         self._supervisor = supervisor
         self._client: KernelClient | None = None
         self._ending: Ending | None = None  # of the cell that runs
+        self._preload_told = False
 
     @classmethod
     async def open(cls, instance: Instance, policy: SandboxPolicy) -> Self:
@@ -171,9 +176,9 @@ class KernelMachine:
     @property
     def has_kernel(self) -> bool:
         """Whether a kernel is there that waits for a cell."""
-        if self._client is None or self._client.is_broken or self._ending is not None:
+        if self._client is None or self._ending is not None:
             return False
-        return self._supervisor.exit is None and not self._supervisor.lost
+        return not any(end.done() for end in (*self._client.closed, self._supervisor.ended))
 
     def assign(self, session: str, policy: SandboxPolicy) -> None:
         """Give it to a session, with a policy that differs in what the host enforces only."""
@@ -184,15 +189,13 @@ class KernelMachine:
     async def gone(self) -> None:
         """Wait, between cells, until it or its kernel is gone."""
         assert self._client is not None
-        broken, gone = self._client.broken(), self._supervisor.gone()
-        ends = [asyncio.create_task(broken), asyncio.create_task(gone)]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await cancel(*ends)
+        ends = [*self._client.closed, self._supervisor.ended]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def probe(self) -> None:
         """Find out whether it is still there: sets `loss` if it is not."""
+        if self._supervisor.answers_now:
+            return
         try:
             await self._supervisor.probe()
         except SandboxError:
@@ -294,6 +297,24 @@ class KernelMachine:
             raise
         self._ending = None
 
+    async def warm(self) -> None:
+        """Replace a kernel that has run nothing by one with the policy's `preload` loaded.
+
+        A pool does so before it hands a sandbox out. Where nothing is preloaded, or that takes
+        longer than a start may, the kernel stays.
+
+        Raises:
+            StartFailed: The new kernel did not become ready.
+            SandboxLost: The sandbox is gone.
+        """
+        if not self._policy.preload:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._policy.start_timeout):
+                await self._supervisor.has_preloaded()
+        if self._supervisor.preloaded is not None:
+            await self.restart()
+
     async def _await_kernel(self) -> None:
         client = KernelClient(self._instance.endpoint.connection, self._policy.max_message_bytes)
         connecting = asyncio.create_task(client.connect())
@@ -309,6 +330,8 @@ class KernelMachine:
         finally:
             await cancel(connecting, gone)
         self._client = client
+        if self._policy.preload and '' not in (self._supervisor.preloaded or ()):
+            await self._supervisor.preload(self._policy.preload)
 
     async def _seal(self) -> None:
         try:
@@ -339,7 +362,11 @@ class KernelMachine:
         return await _describe(self._instance)
 
     def _reported(self) -> list[str]:
-        return self._instance.notices() if isinstance(self._instance, Reporter) else []
+        notices = self._instance.notices() if isinstance(self._instance, Reporter) else []
+        if (failed := self._supervisor.preloaded) and not self._preload_told:
+            self._preload_told = True
+            notices += [verdict.not_preloaded(name, why) for name, why in failed.items()]
+        return notices
 
     def _result(self, collector: Collector, ending: Ending) -> ExecutionResult:
         if ending.reply is not None:

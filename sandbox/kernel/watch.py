@@ -13,9 +13,7 @@ class Watch:
     def __init__(
         self, cell: Cell, supervisor: Supervisor, client: KernelClient, stop: asyncio.Event
     ) -> None:
-        self._ended = asyncio.create_task(cell.ended())
-        self._broken = asyncio.create_task(client.broken())
-        self._gone = asyncio.create_task(supervisor.gone())
+        self._ended, self._closed, self._gone = cell.ended, client.closed, supervisor.ended
         self._stop = asyncio.create_task(stop.wait())
 
     @property
@@ -26,7 +24,7 @@ class Watch:
     @property
     def broken(self) -> bool:
         """Whether the kernel has closed a connection."""
-        return self._broken.done()
+        return any(connection.done() for connection in self._closed)
 
     @property
     def stopped(self) -> bool:
@@ -35,17 +33,17 @@ class Watch:
 
     async def wait(self, seconds: float, *, stoppable: bool = False) -> bool:
         """Wait at most `seconds`; return whether there is news."""
-        tasks: set[asyncio.Task[Any]] = {self._ended, self._broken, self._gone}
+        futures: set[asyncio.Future[Any]] = {self._ended, self._gone, *self._closed}
         if stoppable:
-            tasks.add(self._stop)
+            futures.add(self._stop)
         done, _ = await asyncio.wait(
-            tasks, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
+            futures, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
         )
         return bool(done)
 
     async def close(self) -> None:
         """Wait for nothing any more."""
-        await cancel(self._ended, self._broken, self._gone, self._stop)
+        await cancel(self._stop)
 
 
 async def cancel(*tasks: asyncio.Task[Any]) -> None:
