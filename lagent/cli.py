@@ -1,13 +1,14 @@
 """The `lagent` command: ask a question about files, or talk about them.
 
 Exit codes: 0 answered; 1 a limit was reached, or the model's replies could not be parsed; 2 wrong
-usage; 3 the sandbox failed, or a file could not be saved; 4 the model failed; 130 interrupted.
+usage; 3 the sandbox failed, or a file could not be saved; 4 the model failed; 5 the run waits for a
+decision; 130 interrupted.
 """
 
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -18,7 +19,9 @@ from rich.panel import Panel
 
 from lagent.console import ConsoleView, printable
 from lagent.effects import Event, subscribe
-from lagent.errors import LagentError, LimitExceeded, ModelError, ParseFailed
+from lagent.errors import LagentError, LimitExceeded, ModelError, ParseFailed, RunSuspended
+from lagent.journal import Approval
+from lagent.runs_cli import WAITING, resume, runs_app
 from lagent.version import __version__
 
 NO_ANSWER, USAGE, SANDBOX_FAILED, MODEL_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
@@ -30,6 +33,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(runs_app)
+app.command()(resume)
 
 Files = Annotated[
     list[Path] | None,
@@ -76,6 +81,21 @@ def run(
     timeout: Timeout = 60.0,
     max_turn: MaxTurn = 10,
     save: Save = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            '--journal',
+            '-j',
+            envvar='LAGENT_JOURNAL',
+            help='Record the run in this file or database, so that it can be resumed.',
+        ),
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help='Name of the recorded run; one that is there is resumed.')
+    ] = None,
+    ask: Annotated[
+        bool, typer.Option('--ask', help='Wait for `lagent runs approve` before code is run.')
+    ] = False,
     json_lines: Annotated[
         bool, typer.Option('--json', help='Print one JSON object a line instead of text.')
     ] = False,
@@ -83,12 +103,24 @@ def run(
     """Answer one question, then exit with a code that tells how it went."""
     console = Console(stderr=json_lines)
     view = JsonView() if json_lines else ConsoleView(console)
+    if journal is None and (run_id is not None or ask):
+        raise typer.BadParameter('--run-id and --ask need a --journal')
+    options = (files, model, base_url, backend, unsafe, timeout, max_turn)
     with (
         _told_errors(console),
-        _coder(console, files, model, base_url, backend, unsafe, timeout, max_turn) as coder,
+        _coder(console, *options) as coder,
         subscribe(view),
     ):
-        answer = coder(question)
+        if journal is None:
+            answer = coder(question)
+        else:
+            answer = coder.run(
+                question,
+                journal=journal,
+                run_id=run_id,
+                approval=Approval(kernel=True) if ask else None,
+                factory=_remade_by(*options),
+            )
         saved = _save(coder, save, console)
         if json_lines:
             print_json(event='answer', answer=str(answer.content), type=answer.type)
@@ -166,6 +198,26 @@ def _read_line(console: Console) -> str | None:
         return None
 
 
+def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
+    """The coder of a recorded `lagent run`, for `lagent runs resume`.
+
+    Args:
+        files: paths of the files that the session starts with.
+        options: the command's other options.
+
+    Returns:
+        A context manager that gives the coder.
+    """
+    return _coder(Console(stderr=True), [Path(path) for path in files], **options)
+
+
+def _remade_by(files: list[Path] | None, *options: Any) -> str:
+    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn')
+    arguments = dict(zip(names, options, strict=True))
+    paths = [str(path.resolve()) for path in files or ()]
+    return f'lagent.cli:remade {json.dumps({"files": paths, **arguments})}'
+
+
 @contextmanager
 def _coder(
     console: Console,
@@ -226,6 +278,8 @@ def _told_errors(console: Console) -> Iterator[None]:
         yield
     except (LimitExceeded, ParseFailed) as error:
         code, shown = NO_ANSWER, error
+    except RunSuspended as error:
+        code, shown = WAITING, error
     except ModelError as error:
         code, shown = MODEL_FAILED, error
     except SandboxError as error:
@@ -263,7 +317,10 @@ class JsonView:
             event: what happened.
         """
         kind, seconds = event.effect.kind, round(event.elapsed, 4)
-        if event.type == 'error':
+        if event.replayed:
+            if event.type == 'begin':
+                print_json(event='replayed', of=kind, name=event.effect.name)
+        elif event.type == 'error':
             print_json(event='error', of=kind, message=str(event.data), seconds=seconds)
         elif kind == 'model' and event.type == 'end':
             print_json(event='reply', text=str(event.data), seconds=seconds)

@@ -94,6 +94,11 @@ class ConsoleView:
         Args:
             event: what happened.
         """
+        if event.replayed:
+            if event.type == 'begin':
+                what = f'{event.effect.kind} {escape(printable(event.effect.name))}'
+                self._heading(f'{what} [dim]known from the journal[/]')
+            return
         handler = getattr(self, f'_{event.effect.kind}_{event.type}', None)
         if handler is not None:
             handler(event)

@@ -120,7 +120,9 @@ def resolve_session(session_id: Hashable | None) -> Hashable:
 
 @contextmanager
 def run_context(
-    session_id: Hashable | None = None, limits: RunLimits | None = None
+    session_id: Hashable | None = None,
+    limits: RunLimits | None = None,
+    run_id: str | None = None,
 ) -> Iterator[RunContext]:
     """Join the current run, or open one when there is none.
 
@@ -130,6 +132,8 @@ def run_context(
         limits: limits of a new run. Inside a run that was opened with limits they are ignored:
             the outermost ones decide. Inside one without any they count, for what is used in the
             ``with`` block, which is charged to the outer run as well.
+        run_id: name of a new run, which has one of its own by default; inside a run, the name of
+            what is in the ``with`` block.
 
     Yields:
         The run's context.
@@ -150,6 +154,8 @@ def run_context(
         context = outer
     else:
         context = replace(outer, session_id=session)
+    if run_id is not None and context.run_id != run_id:
+        context = replace(context, run_id=run_id)
     token = _context.set(context)
     try:
         yield context

@@ -1,8 +1,10 @@
 """The one seam through which everything passes that leaves the process.
 
 A model call, a tool call and the execution of code are *effects*. Each is performed by `perform`,
-whoever asks for it: there the run's limits are charged, and there subscribers learn that the
-effect begins, what it gives while it lasts, and how it ends.
+whoever asks for it, in a chain of a fixed order: the run's limits are charged; interceptors see
+the effect, in the order of their `Stage`; subscribers learn that it begins, what it gives while it
+lasts, and how it ends; it is done. An interceptor that answers in place of what comes after it,
+such as a journal that knows the result from an earlier attempt, tells subscribers by `replay`.
 """
 
 import logging
@@ -10,7 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
 from lagent.context import RunContext, run_context
@@ -29,11 +32,40 @@ class Effect:
         kind: ``'model'``, ``'tool'`` or ``'kernel'``.
         name: which model, tool or interpreter is asked.
         payload: what is asked: messages, parameters, or source code.
+        idempotent: whether doing it twice is as good as once; always so for a model's reply.
+        network: whether it can reach other machines, as far as its owner knows.
+        inquire: makes the flow that finds out how the effect ended, if it was begun in an earlier
+            process: it is given the effect's id (see `effect_id`) and returns `Ended`, or
+            ``'not_begun'``, or None where nothing can be known.
+        edited: makes the flow that does the effect with another payload, of somebody's choice.
     """
 
     kind: Literal['model', 'tool', 'kernel']
     name: str
     payload: Any
+    idempotent: bool = False
+    network: bool = False
+    inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
+    edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be done again when nobody knows how it ended."""
+        return self.idempotent or self.kind == 'model'
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What an inquiry found: the effect was done, and gave this.
+
+    Attributes:
+        result: what the effect would have returned.
+    """
+
+    result: Any
+
+
+Inquiry = Callable[[str], Flow[Ended | Literal['not_begun'] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +78,8 @@ class Event:
         data: nothing at the beginning; a piece of the result (a model's text chunk, a kernel's
             output); the result; or the exception.
         run: the run that the effect belongs to.
-        elapsed: seconds since the effect began.
+        elapsed: seconds since the effect began; of a replayed one those that it once took.
+        replayed: whether nothing was done now: the result is known from before.
     """
 
     type: Literal['begin', 'delta', 'end', 'error']
@@ -54,9 +87,27 @@ class Event:
     data: Any
     run: RunContext
     elapsed: float
+    replayed: bool = False
 
 
 Subscriber = Callable[[Event], None]
+
+
+class Stage(IntEnum):
+    """Where in the chain an interceptor stands: the lower one is asked first."""
+
+    JOURNAL = 10
+    """Knows results from before; approval is asked here, for effects that are not known yet."""
+    LIVE = 20
+    """Sees only what is really going to be done."""
+
+
+Interceptor = Callable[[Effect, RunContext, Flow[Any]], Flow[Any]]
+"""Makes a flow of the effect, the run, and the flow that does the effect.
+
+It runs that with ``yield from`` and gives its result, or does not run it and gives another one. As
+every flow it works under the synchronous, the asynchronous and the streaming drivers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +117,24 @@ class _Running:
     started: float
 
     def publish(self, type_: Literal['begin', 'delta', 'end', 'error'], data: Any = None) -> None:
-        subscribers = _subscribers.get()
-        if not subscribers:
-            return
-        event = Event(type_, self.effect, data, self.run, time.monotonic() - self.started)
-        for subscriber in subscribers:
-            try:
-                subscriber(event)
-            except Exception:
-                if type_ in ('begin', 'delta'):
-                    raise
-                # The effect is over: what it gave must not be lost with what shows it.
-                _log.exception('a subscriber failed when a %s effect had ended', self.effect.kind)
+        if _subscribers.get():
+            _publish(Event(type_, self.effect, data, self.run, time.monotonic() - self.started))
 
 
+def _publish(event: Event) -> None:
+    for subscriber in _subscribers.get():
+        try:
+            subscriber(event)
+        except Exception:
+            if event.type in ('begin', 'delta'):
+                raise
+            # The effect is over: what it gave must not be lost with what shows it.
+            _log.exception('a subscriber failed when a %s effect had ended', event.effect.kind)
+
+
+_interceptors: ContextVar[tuple[tuple[Stage, Interceptor], ...]] = ContextVar(
+    'lagent_interceptors', default=()
+)
 _subscribers: ContextVar[tuple[Subscriber, ...]] = ContextVar('lagent_subscribers', default=())
 _running: ContextVar[_Running | None] = ContextVar('lagent_effect', default=None)
 
@@ -98,6 +153,60 @@ def subscribe(subscriber: Subscriber) -> Iterator[None]:
         yield
     finally:
         _subscribers.reset(token)
+
+
+@contextmanager
+def intercept(interceptor: Interceptor, stage: Stage) -> Iterator[None]:
+    """Let an interceptor see every effect that is performed inside the ``with`` block.
+
+    Args:
+        interceptor: see `Interceptor`.
+        stage: where it stands. Of several in one stage the outermost is asked first.
+    """
+    chain = sorted([*_interceptors.get(), (stage, interceptor)], key=lambda entry: entry[0])
+    token = _interceptors.set(tuple(chain))
+    try:
+        yield
+    finally:
+        # An abandoned stream is ended by the collector, in whatever context that runs.
+        with suppress(ValueError):
+            _interceptors.reset(token)
+
+
+def replay(
+    effect: Effect, context: RunContext, elapsed: float, result: Any, *, failed: bool = False
+) -> None:
+    """Tell subscribers of an effect whose result is known without doing it again.
+
+    Args:
+        effect: the effect.
+        context: the run.
+        elapsed: seconds that it once took.
+        result: what it gave, or the exception that it raised.
+        failed: whether it is that.
+    """
+    _publish(Event('begin', effect, None, context, 0.0, replayed=True))
+    if effect.kind == 'model' and not failed:
+        context.usage.count_reply(result)
+    kind: Literal['error', 'end'] = 'error' if failed else 'end'
+    _publish(Event(kind, effect, result, context, elapsed, replayed=True))
+
+
+_NOT_BEGUN = 'lagent: the effect was not begun'
+
+
+def mark_not_begun(error: BaseException) -> None:
+    """Say of an exception that it was raised before the effect could have happened.
+
+    Args:
+        error: what is going to be raised in the flow of the effect.
+    """
+    error.add_note(_NOT_BEGUN)
+
+
+def is_not_begun(error: BaseException) -> bool:
+    """Whether `mark_not_begun` was called for an exception."""
+    return _NOT_BEGUN in getattr(error, '__notes__', ())
 
 
 def listening() -> bool:
@@ -174,22 +283,29 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
         return (yield from flow)
     with run_context() as context:
         _charge(effect, context)
-        running = _Running(effect, context, time.monotonic())
-        token = _running.set(running)
-        try:
-            running.publish('begin')
-            result = yield from flow
-        except BaseException as error:
-            running.publish('error', error)
-            raise
-        finally:
-            # An abandoned stream is ended by the collector, in whatever context that runs.
-            with suppress(ValueError):
-                _running.reset(token)
-        if effect.kind == 'model':
-            context.usage.count_reply(result)
-        running.publish('end', result)
-        return result
+        doing = _done(effect, context, flow)
+        for _, interceptor in reversed(_interceptors.get()):
+            doing = interceptor(effect, context, doing)
+        return (yield from doing)
+
+
+def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
+    running = _Running(effect, context, time.monotonic())
+    token = _running.set(running)
+    try:
+        running.publish('begin')
+        result = yield from flow
+    except BaseException as error:
+        running.publish('error', error)
+        raise
+    finally:
+        # An abandoned stream is ended by the collector, in whatever context that runs.
+        with suppress(ValueError):
+            _running.reset(token)
+    if effect.kind == 'model':
+        context.usage.count_reply(result)
+    running.publish('end', result)
+    return result
 
 
 def _charge(effect: Effect, context: RunContext) -> None:

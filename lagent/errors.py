@@ -7,6 +7,11 @@
     │   └── RepeatedCall     the same call once too often; the model may be told instead
     ├── SessionBusy          another call of the same agent holds the session
     ├── RunCancelled         the run's cancel flag was set
+    ├── RunSuspended         the run waits in its journal for somebody's decision
+    ├── NotDone              an effect was not done, or nobody knows whether it was
+    │   ├── EffectRejected       somebody said no to it
+    │   └── OutcomeUnknown       it was begun before a crash, and nothing says how it ended
+    ├── JournalError         a run can't be recorded or resumed (see `lagent.journal.errors`)
     ├── ParseFailed          a model's replies could not be parsed, several times in a row
     ├── ModelError           a model call failed (its subclasses live in `lagent.llms.errors`)
     ├── ConfigError          a configuration dict names something that cannot be built
@@ -87,6 +92,56 @@ class RunCancelled(LagentError):
     code = 'run_cancelled'
 
 
+class RunSuspended(LagentError):
+    """A run waits for a decision, and its journal holds everything up to here.
+
+    Attributes:
+        run_id: the run.
+        position: the effect that is waited for.
+        request: what is to be decided, in a few words.
+    """
+
+    code = 'run_suspended'
+
+    def __init__(self, run_id: str, position: str, request: str) -> None:
+        super().__init__(
+            f'Run {run_id!r} waits for a decision on effect {position}, which was not done: '
+            f'{request}. Approve, reject or edit it (`lagent runs approve`, or the functions of '
+            'the same names in `lagent.journal`), then resume the run.'
+        )
+        self.run_id, self.position, self.request = run_id, position, request
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.run_id, self.position, self.request)
+
+
+class NotDone(LagentError):
+    """An effect was not done, or nobody knows whether it was; the words are for the model.
+
+    Executors, interpreters and loops with tools give them to the model and go on.
+    """
+
+    code = 'not_done'
+
+
+class EffectRejected(NotDone):
+    """Somebody decided that an effect must not be done."""
+
+    code = 'effect_rejected'
+
+
+class OutcomeUnknown(NotDone):
+    """An effect was begun before a crash, and nothing says whether or how it ended."""
+
+    code = 'outcome_unknown'
+
+
+class JournalError(LagentError):
+    """A run can't be recorded, or can't be resumed from what was recorded."""
+
+    code = 'journal_error'
+
+
 class ParseFailed(LagentError):
     """A model's replies could not be parsed several times in a row.
 
@@ -134,3 +189,7 @@ class ExtraMissing(LagentError, ImportError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.module, self.extra)
+
+
+CONTROL_ERRORS = (LimitExceeded, RunCancelled, RunSuspended, JournalError)
+"""Errors that end a run, wherever they are raised: never the result of a tool call."""

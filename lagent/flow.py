@@ -7,6 +7,7 @@ those that give an awaitable, `stream` and `astream` handing out what is emitted
 does not know which one drives it, so a synchronous and an asynchronous agent can't drift apart.
 """
 
+import asyncio
 import contextvars
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -30,6 +31,20 @@ class Call:
         """Make the call."""
         return self.fn(*self.args, **self.kwargs)
 
+    def on_loop(self) -> Any:
+        """Make the call from an event loop; it may give an awaitable."""
+        return self()
+
+
+class BlockingCall(Call):
+    """A call that waits for a disk or the like, which an event loop must not wait for."""
+
+    __slots__ = ()
+
+    def on_loop(self) -> Any:
+        """Make the call in a worker thread; a cancellation waits for its end."""
+        return _to_its_end(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Emit:
@@ -44,6 +59,17 @@ class ConsumerLeft(BaseException):
     A `GeneratorExit` would not do: ``yield from`` turns it into a `close`, after which a flow could
     make no more calls, and so could not close what it reads from.
     """
+
+
+async def _to_its_end(call: Call) -> Any:
+    calling = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        await asyncio.wait([calling])
+        if not calling.cancelled():
+            calling.exception()  # it is nobody's any more
+        raise
 
 
 Flow = Generator[Call | Emit, Any, T]
@@ -61,6 +87,20 @@ def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Flow[Any]:
         What the function returns. What it raises is raised here.
     """
     return (yield Call(fn, args, kwargs))
+
+
+def blocking_call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Flow[Any]:
+    """The flow of a call of a plain function that waits; asynchronous drivers use a thread.
+
+    Args:
+        fn: a function. It is never left half done: a flow that is cancelled waits for its end.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+
+    Returns:
+        What the function returns. What it raises is raised here.
+    """
+    return (yield BlockingCall(fn, args, kwargs))
 
 
 _END: Any = object()
@@ -144,7 +184,7 @@ async def arun(flow: Flow[T]) -> T:
         if isinstance(request, Emit):
             continue
         try:
-            value = request()
+            value = request.on_loop()
             step.value = await value if inspect.isawaitable(value) else value
         except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
             step.error = error
@@ -220,7 +260,7 @@ async def astream(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
                 streaming.leave()
             continue
         try:
-            value = streaming.context.run(request)
+            value = streaming.context.run(request.on_loop)
             if inspect.isawaitable(value):
                 value = await _Inside(streaming.context, value)
             streaming.step.value = value

@@ -9,15 +9,16 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lagent.actions.base_action import CONTROL_ERRORS, BaseAction
+from lagent.actions.base_action import BaseAction
 from lagent.actions.builtin_actions import FinishAction, InvalidAction, NoAction
 from lagent.actions.function_tool import as_tool
 from lagent.actions.hooked import AsyncResponder, Responder, settle
 from lagent.actions.json_schema import function_name
 from lagent.effects import Effect, within
-from lagent.errors import LagentError, RepeatedCall
+from lagent.errors import CONTROL_ERRORS, LagentError, NotDone, RepeatedCall
 from lagent.flow import Flow, arun, call, run
 from lagent.hooks import Hook
+from lagent.positions import branched
 from lagent.prompts.parsers import ToolStatusCode
 from lagent.schema import (
     ActionReturn,
@@ -258,7 +259,7 @@ class ActionExecutor(Responder):
         return AgentMessage(sender=type(self).__name__, content=content, extra_info=extra_info)
 
     def _all(self, flows: list[Flow[Any]]) -> Flow[list[Any]]:
-        return call(_run_all, flows)
+        return call(_run_all, branched(flows))
 
     def _call_tool(self, name: Any, parameters: Any) -> Flow[ActionReturn]:
         tool, api = self._find(name)
@@ -266,26 +267,34 @@ class ActionExecutor(Responder):
             return (yield from self._guarded(self.no_action, parameters, 'run'))
         if tool is None and name == self.finish_action.name:
             return (yield from self._guarded(self.finish_action, parameters, 'run'))
-        effect = Effect('tool', str(name), parameters)
+        asked = parameters
         if tool is None:
             # The parameters say nothing about the unknown tool.
             tool, parameters, api = self.invalid_action, '', 'run'
         begun = False
 
-        def guarded() -> Flow[ActionReturn]:
+        def guarded(parameters: Any) -> Flow[ActionReturn]:
             nonlocal begun
             begun = True
             return (yield from self._guarded(tool, parameters, api))
 
+        effect = Effect(
+            'tool',
+            str(name),
+            asked,
+            idempotent=tool.declares('idempotent', api),
+            network=tool.declares('network', api),
+            edited=guarded,
+        )
         try:
-            return (yield from within(effect, guarded()))
-        except RepeatedCall as repeated:
-            if begun:  # something inside of the tool was repeated
+            return (yield from within(effect, guarded(parameters)))
+        except (RepeatedCall, NotDone) as refused:
+            if begun:  # it was something inside of the tool
                 raise
             return ActionReturn(
                 {'inputs': parameters, 'name': api},
                 type=tool.name,
-                errmsg=str(repeated),
+                errmsg=str(refused),
                 state=ActionStatusCode.API_ERROR,
             )
 
@@ -341,7 +350,7 @@ class AsyncActionExecutor(AsyncResponder, ActionExecutor):
         return call(asyncio.to_thread, tool, parameters, api)
 
     def _all(self, flows: list[Flow[Any]]) -> Flow[list[Any]]:
-        return call(_arun_all, flows)
+        return call(_arun_all, branched(flows))
 
 
 def _run_all(flows: list[Flow[Any]]) -> list[Any]:

@@ -5,21 +5,18 @@ from abc import ABCMeta
 from collections.abc import Callable, Collection
 from copy import deepcopy
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, Literal, TypeVar, overload
 
 from lagent.actions.description import SESSION_PARAMETER, describe, summary
 from lagent.actions.hooked import settle
 from lagent.actions.json_schema import parameters_schema, typed_arguments
 from lagent.actions.parser import BaseParser, JsonParser, ParseError
 from lagent.context import DEFAULT_SESSION, current_context
-from lagent.errors import LimitExceeded, RunCancelled
+from lagent.errors import CONTROL_ERRORS
 from lagent.flow import Flow, arun, call, run
 from lagent.schema import ActionReturn, ActionStatusCode
 
 Function = TypeVar('Function', bound=Callable[..., Any])
-
-CONTROL_ERRORS = (LimitExceeded, RunCancelled)
-"""Errors that end a run, wherever they are raised: never the result of a tool call."""
 
 
 @overload
@@ -32,6 +29,8 @@ def tool_api(
     returns_named_value: bool = ...,
     include_arguments: Collection[str] | None = ...,
     exclude_arguments: Collection[str] | None = ...,
+    idempotent: bool = ...,
+    network: bool = ...,
     **kwargs: Any,
 ) -> Callable[[Function], Function]: ...
 def tool_api(
@@ -41,6 +40,8 @@ def tool_api(
     returns_named_value: bool = False,
     include_arguments: Collection[str] | None = None,
     exclude_arguments: Collection[str] | None = None,
+    idempotent: bool = False,
+    network: bool = False,
     **kwargs: Any,  # noqa: ARG001
 ) -> Function | Callable[[Function], Function]:
     """Describe a function or method for models, in its attribute ``api_description``.
@@ -63,6 +64,9 @@ def tool_api(
             ``return_data``.
         include_arguments: the only parameters that the model is told about.
         exclude_arguments: parameters that the model isn't told about.
+        idempotent: whether a call may be made again when nobody knows how it ended, such as one
+            that only reads; asked when a run resumes after a crash.
+        network: whether it reaches other machines; asked by approval policies.
         kwargs: options of InternLM's docstring parser; accepted and not needed.
 
     Returns:
@@ -75,7 +79,11 @@ def tool_api(
             returns_named_value=returns_named_value,
             include_arguments=include_arguments,
             exclude_arguments=exclude_arguments,
+            idempotent=idempotent,
+            network=network,
         )
+    traits = {'idempotent': idempotent, 'network': network}
+    func.api_traits = {name for name in traits if traits[name]}  # type: ignore[attr-defined]
     func.api_description = describe(  # type: ignore[attr-defined]
         func,
         explode_return=explode_return,
@@ -168,10 +176,17 @@ class BaseAction(metaclass=ToolMeta):
     Args:
         description: replaces the description that was read from the class.
         parser: class that reads the inputs and writes the outputs.
+
+    Attributes:
+        idempotent: whether its APIs may be called again when nobody knows how a call ended, unless
+            `tool_api` says it of one of them.
+        network: whether they reach other machines.
     """
 
     __tool_description__: dict[str, Any]
     _is_toolkit: bool
+    idempotent: ClassVar[bool] = False
+    network: ClassVar[bool] = False
 
     def __init__(
         self, description: dict[str, Any] | None = None, parser: type[BaseParser] = JsonParser
@@ -230,6 +245,19 @@ class BaseAction(metaclass=ToolMeta):
             )
             for api in apis
         }
+
+    def declares(self, trait: Literal['idempotent', 'network'], name: str = 'run') -> bool:
+        """Whether something is declared of an API, by `tool_api` or by the class.
+
+        Args:
+            trait: what.
+            name: which API.
+
+        Returns:
+            True if it is.
+        """
+        declared: Collection[str] = getattr(getattr(self, name, None), 'api_traits', ())
+        return trait in declared or bool(getattr(self, trait))
 
     def _api_names(self) -> list[str]:
         if self.is_toolkit:

@@ -16,10 +16,11 @@ from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import current_context, resolve_session
-from lagent.effects import Effect, emit, listening, within
-from lagent.errors import LimitExceeded, RepeatedCall, RunCancelled
+from lagent.effects import Effect, emit, listening, mark_not_begun, within
+from lagent.errors import LimitExceeded, NotDone, OutcomeUnknown, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
 from lagent.hooks import Hook
+from lagent.journal.codec import register
 from lagent.schema import AgentMessage
 from lagent.view import ModelView
 from sandbox import (
@@ -48,6 +49,9 @@ class CellResult(ExecutionResult):
             serialization=core_schema.plain_serializer_function_ser_schema(ExecutionResult.to_dict)
         )
     )
+
+
+register(CellResult, 'cell', CellResult.to_dict, CellResult.from_dict)
 
 
 def execution_results(message: AgentMessage) -> list[ExecutionResult]:
@@ -155,6 +159,7 @@ class Interpreter(Responder):
         Raises:
             ValueError: the message was not parsed.
             LimitExceeded: the run reached one of its limits.
+            EffectRejected: the run is recorded, and somebody has decided against the code.
             SandboxError: there is no sandbox to run the code in.
         """
         return run(self._respond(message, session_id, self._answer))
@@ -248,17 +253,20 @@ class Interpreter(Responder):
         request = requested_code(message)
         if not request.cells:
             return self._message(request.refusal, None)
-        box = yield from self._box(None)
         results: list[CellResult] = []
         for code in request.cells:
-            cell = self._execute(box, code, self.timeout)
+            effect = Effect(
+                'kernel', self.name, code, network=self._has_network, edited=self._edited
+            )
             try:
-                result = yield from within(Effect('kernel', self.name, code), cell)
-            except (LimitExceeded, RunCancelled) as error:
+                result = yield from within(effect, self._cell(code))
+            except OutcomeUnknown as unknown:
+                result = CellResult(Outcome.UNKNOWN, notices=(str(unknown),))
+            except (LimitExceeded, RunCancelled, NotDone) as error:
                 if not results:
                     raise
                 error.results = told = self._observation(results, len(request.cells), str(error))
-                if isinstance(error, RepeatedCall):
+                if isinstance(error, RepeatedCall | NotDone):
                     return told
                 raise
             results.append(result)
@@ -276,6 +284,24 @@ class Interpreter(Responder):
         return AgentMessage(
             sender=self.name, content=content, formatted=formatted, type='interpreter'
         )
+
+    @property
+    def _has_network(self) -> bool:
+        policy = self.policy if self._owns_manager else getattr(self._manager, 'policy', None)
+        return getattr(policy, 'network', 'none') != 'none'
+
+    def _edited(self, code: str) -> Flow[CellResult]:
+        result = yield from self._cell(code)
+        notice = f'Somebody has changed the code before it was run. What was run:\n{code}'
+        return dataclasses.replace(result, notices=(notice, *result.notices))
+
+    def _cell(self, code: str) -> Flow[CellResult]:
+        try:
+            box = yield from self._box(None)
+        except Exception as error:
+            mark_not_begun(error)
+            raise
+        return (yield from self._execute(box, code, self.timeout))
 
     def _execute(self, box: Any, code: str, timeout: float | None) -> Flow[CellResult]:
         done: ExecutionResult | None = None

@@ -7,7 +7,8 @@ in one flow, `_turn`; these classes and the streaming ones differ only in the dr
 import copy
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from lagent.actions.hooked import settle
 from lagent.agents import unanswered
@@ -90,6 +91,62 @@ class Agent(Layer):
         """
         return run(self._turn(message, session_id, kwargs))
 
+    def run(
+        self,
+        *message: str | AgentMessage,
+        journal: Any,
+        run_id: str | None = None,
+        session_id: Hashable | None = None,
+        approval: Any = None,
+        on_unknown: Literal['tell', 'suspend'] = 'tell',
+        redactor: Any = None,
+        factory: str = '',
+        **kwargs: Any,
+    ) -> Any:
+        """Answer messages as a call does, and survive: each effect is recorded in a journal.
+
+        When the journal has the run already, it goes on where it was: the session's memory is what
+        it was when the run began, finished effects give what they gave then, and a run that has
+        ended gives its answer without doing anything.
+
+        Args:
+            message: see `__call__`; may be left out when a run is resumed.
+            journal: a `lagent.journal.Journal`, the path of an SQLite file, or a database URL.
+            run_id: the run's name; a new one by default.
+            session_id: the session; that of the run when it is resumed.
+            approval: says which effects need somebody's yes, such as a `lagent.journal.Approval`.
+                By default none, and for a run that is resumed those that it began with.
+            on_unknown: what happens to an effect that was begun before a crash, of which nobody
+                knows whether it happened, and that must not be done twice: ``'tell'`` the model, or
+                ``'suspend'`` the run for a person to decide.
+            redactor: a `lagent.journal.Redactor`: takes secrets out of what is written.
+            factory: ``module:function`` that makes this agent, for ``lagent runs resume``.
+            kwargs: given to `forward`.
+
+        Returns:
+            What a call returns: the answer, or for asynchronous and streaming agents what gives it.
+
+        Raises:
+            RunLocked: somebody else is executing the run.
+            RunSuspended: an effect needs a decision; resume the run when it is made.
+            Diverged: the code takes another way than the journal says.
+            JournalError: the journal can't be used, or something can't be recorded.
+            LimitExceeded: the run reached one of its limits.
+        """
+        from lagent.agents.durable import recorded_turn
+        from lagent.journal.runs import Options
+
+        options = Options(
+            run_id=run_id,
+            approval=approval,
+            on_unknown=on_unknown,
+            redactor=redactor,
+            factory=factory,
+        )
+        return self._drive(
+            partial(recorded_turn, self, message, session_id, kwargs, journal, options)
+        )
+
     def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """Make the answer; override this.
 
@@ -120,6 +177,7 @@ class Agent(Layer):
         session: Hashable | None,
         kwargs: dict[str, Any],
         stream_: 'weakref.ref[Any] | None' = None,
+        keep: Callable[[Flow[AgentMessage]], Flow[AgentMessage]] | None = None,
     ) -> Flow[AgentMessage]:
         outer = current_context()
         is_outermost = not is_inside()
@@ -127,12 +185,16 @@ class Agent(Layer):
             decides = is_outermost or outer is None or context.limits is not outer.limits
             gives_limits = decides and context.limits.on_limit == 'return'
             books = self._keep_books(messages, context, kwargs, gives_limits=gives_limits)
+            books = books if keep is None else keep(books)
             try:
                 return (yield from exclusive(self, context, books, self._wait_turn, stream_))
             except LimitExceeded as limit:
                 if not gives_limits:
                     raise
                 return limit_answer(limit, self.name)
+
+    def _drive(self, turn: Callable[..., Flow[AgentMessage]]) -> Any:
+        return run(turn())
 
     _wait_turn: Callable[..., Any] = staticmethod(wait_blocking)
 
@@ -232,6 +294,9 @@ class AsyncAgent(Agent):
     async def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """See `Agent.forward`."""
         return await arun(self._ask(message, session_id, kwargs))
+
+    def _drive(self, turn: Callable[..., Flow[AgentMessage]]) -> Any:
+        return arun(turn())
 
     def _hook(self, method: Callable[..., Any], *args: Any) -> Flow[Any]:
         return call(method, self, *args)

@@ -221,6 +221,8 @@ class _Container(Agent):
         """
         raise TypeError(f'{type(self).__name__} only holds agents; call one of its items')
 
+    run = __call__
+
     def named_children(self) -> Iterator[tuple[str, Layer]]:
         """See `Layer.named_children`; keys and positions are the names."""
         items = self.data.items() if isinstance(self.data, dict) else enumerate(self.data)

@@ -4,6 +4,7 @@ import copy
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from lagent.agents.base import Agent, AsyncAgent, model_name
@@ -33,7 +34,7 @@ class StreamingAgent(Agent):
         Yields:
             The growing answer.
         """
-        return self._streaming(stream, message, session_id, kwargs)
+        return self._streaming(stream, partial(self._turn, message, session_id, kwargs))
 
     def forward(
         self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any
@@ -51,15 +52,14 @@ class StreamingAgent(Agent):
         """
         return stream(self._ask_streaming(message, session_id, kwargs))
 
+    def _drive(self, turn: Callable[..., Flow[AgentMessage]]) -> Any:
+        return self._streaming(stream, turn)
+
     def _streaming(
-        self,
-        driver: Callable[[Flow[None]], G],
-        messages: tuple[Any, ...],
-        session: Hashable | None,
-        kwargs: dict[str, Any],
+        self, driver: Callable[[Flow[None]], G], turn: Callable[..., Flow[AgentMessage]]
     ) -> G:
         def emitting() -> Flow[None]:
-            answer = yield from self._turn(messages, session, kwargs, reference)
+            answer = yield from turn(reference)
             yield Emit(answer)
 
         generator = driver(emitting())
@@ -112,7 +112,12 @@ class StreamingAgent(Agent):
             yield from each(self.llm.stream_chat(prompt, session_id=session_id, **kwargs), show)
             return growing.text
 
-        yield from within(Effect('model', model_name(self.llm), prompt), reading())
+        effect = Effect('model', model_name(self.llm), prompt)
+        reply = yield from within(effect, reading())
+        if last is None and reply:  # it is known from a journal, and comes in one piece
+            growing.grow(reply)
+            last = self._as_partial((ModelStatusCode.END, reply))
+            yield Emit(last)
         if last is not None and last.stream_state >= 0:  # below it are errors: the reply is cut
             # A model may not have said which item is its last; the answer is this very object.
             last.formatted = growing.whole()
@@ -125,13 +130,16 @@ class AsyncStreamingAgent(StreamingAgent):
         self, *message: str | AgentMessage, session_id: Hashable | None = None, **kwargs: Any
     ) -> AsyncGenerator[AgentMessage, None]:
         """See `StreamingAgent.__call__`."""
-        return self._streaming(astream, message, session_id, kwargs)
+        return self._streaming(astream, partial(self._turn, message, session_id, kwargs))
 
     def forward(  # type: ignore[override]
         self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any
     ) -> AsyncGenerator[Any, None]:
         """See `StreamingAgent.forward`."""
         return astream(self._ask_streaming(message, session_id, kwargs))
+
+    def _drive(self, turn: Callable[..., Flow[AgentMessage]]) -> Any:
+        return self._streaming(astream, turn)
 
     _hook = AsyncAgent._hook
     _wait_turn = staticmethod(wait_async)

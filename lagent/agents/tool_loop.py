@@ -8,7 +8,7 @@ from lagent.agents import unanswered
 from lagent.agents.base import MEMORY, Agent, AsyncAgent
 from lagent.agents.limit_answer import limit_answer
 from lagent.context import RunContext, current_context
-from lagent.errors import LimitExceeded, ParseFailed, RepeatedCall
+from lagent.errors import LimitExceeded, NotDone, ParseFailed, RepeatedCall, RunSuspended
 from lagent.flow import Flow, arun, call, run
 from lagent.memory import Memory
 from lagent.schema import AgentMessage
@@ -119,8 +119,10 @@ class ToolAgent(Agent):
     def _observe(self, reply: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
         try:
             return (yield from self._act(reply, session_id))
-        except RepeatedCall as repeated:
-            return unanswered.results(repeated) or self._feedback(str(repeated))
+        except (RepeatedCall, NotDone) as refused:
+            return unanswered.results(refused) or self._feedback(str(refused))
+        except RunSuspended:
+            raise  # the same reply is carried out when the run goes on
         except BaseException as error:
             lost = self._feedback(self._lost_result.format(unanswered.words(error)))
             self._close(unanswered.results(error) or lost, error, session_id)

@@ -2,10 +2,22 @@
 
 import asyncio
 import contextvars
+import threading
+import time
 
 import pytest
 
-from lagent.flow import ConsumerLeft, Emit, arun, astream, call, each, run, stream
+from lagent.flow import (
+    ConsumerLeft,
+    Emit,
+    arun,
+    astream,
+    blocking_call,
+    call,
+    each,
+    run,
+    stream,
+)
 
 variable = contextvars.ContextVar('variable', default='outside')
 
@@ -232,3 +244,29 @@ async def test_awaits_of_a_stream_share_its_context():
 
     seen = [(item, variable.get()) async for item in astream(flow())]
     assert seen == [('inside', 'outside'), ('outside', 'outside')]
+
+
+def test_a_blocking_call_is_plain_for_a_synchronous_driver():
+    assert run(blocking_call(threading.get_ident)) == threading.get_ident()
+
+
+async def test_a_blocking_call_is_made_in_a_thread_by_an_asynchronous_driver():
+    assert await arun(blocking_call(threading.get_ident)) != threading.get_ident()
+
+
+async def test_a_blocking_call_is_waited_for_when_it_is_cancelled():
+    begun, done = asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def work():
+        loop.call_soon_threadsafe(begun.set)
+        time.sleep(0.05)
+        done.append(True)
+        raise ValueError('nobody hears this')
+
+    task = asyncio.create_task(arun(blocking_call(work)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == [True]

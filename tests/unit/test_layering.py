@@ -17,11 +17,12 @@ LAYERS = {
     'lagent': [
         ['version', 'errors', 'schema', '_extras', 'utils', 'config'],
         ['context', 'limits', 'flow', 'portal'],
-        ['effects'],
+        ['effects', 'positions'],
         ['view'],
-        ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis'],
+        ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
         ['agents'],
         ['console', 'distributed', 'serve'],
+        ['runs_cli'],
         ['cli', '__main__'],
     ],
     'sandbox': [

@@ -1,0 +1,181 @@
+"""A recorded call of an agent: its question, its memory before it, its effects, its answer."""
+
+import uuid
+import weakref
+from collections.abc import Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lagent.context import resolve_session, run_context
+from lagent.flow import Flow, blocking_call
+from lagent.journal.codec import Decoder, Encoder, canonical
+from lagent.journal.contract import Journal, Run
+from lagent.journal.difference import differing, pretty
+from lagent.journal.errors import Diverged
+from lagent.journal.recording import Recording
+from lagent.journal.redact import Redactor
+from lagent.journal.runs import (
+    Options,
+    Where,
+    answer_of,
+    begin,
+    fail,
+    find,
+    open_journal,
+    opening_of,
+    take_up,
+)
+from lagent.schema import AgentMessage
+
+if TYPE_CHECKING:
+    from lagent.agents.base import Agent
+
+
+def recorded_turn(
+    agent: 'Agent',
+    messages: tuple[Any, ...],
+    session: Hashable | None,
+    kwargs: dict[str, Any],
+    where: Where,
+    options: Options,
+    stream_: 'weakref.ref[Any] | None' = None,
+) -> Flow[AgentMessage]:
+    """The flow of an agent's call that is recorded, or goes on where its journal ends.
+
+    Args:
+        agent: the agent.
+        messages: the question; none at all to ask again what the run began with.
+        session: the session; that of the run when it is resumed.
+        kwargs: given to `forward`.
+        where: the journal.
+        options: the run's name, and how it is recorded.
+        stream_: the generator that drives all this, where there is one.
+
+    Returns:
+        The answer.
+    """
+    journal, is_own = yield from blocking_call(open_journal, where)
+    try:
+        turn = _Turn(agent, journal, options)
+        return (yield from turn.flow(messages, session, kwargs, stream_))
+    finally:
+        if is_own:
+            journal.close()
+
+
+class _Turn:
+    """One attempt at a recorded call."""
+
+    def __init__(self, agent: 'Agent', journal: Journal, options: Options) -> None:
+        self.agent, self.journal, self.options = agent, journal, options
+        self.recording: Recording | None = None
+        self.opening: dict[str, Any] = {}
+        self.is_new = True
+
+    def flow(
+        self,
+        messages: tuple[Any, ...],
+        session: Hashable | None,
+        kwargs: dict[str, Any],
+        stream_: 'weakref.ref[Any] | None',
+    ) -> Flow[AgentMessage]:
+        found = yield from blocking_call(find, self.journal, self.options.run_id)
+        run_id = self.options.run_id or uuid.uuid4().hex
+        if found is None:
+            session = resolve_session(session)
+            self.opening = {'messages': list(messages), 'session': session, 'kwargs': kwargs}
+        else:
+            self.is_new = False
+            yield from blocking_call(self._read, found, messages, session)
+            # What is given again has its secrets, which what is recorded has not.
+            messages = messages or tuple(self.opening['messages'])
+            kwargs = kwargs or self.opening['kwargs']
+            session = self.opening['session']
+            if found.status == 'done':
+                answer: AgentMessage = yield from blocking_call(self._recall, found)
+                return answer
+            self.recording = yield from blocking_call(take_up, self.journal, self.options, run_id)
+        try:
+            with run_context(session, run_id=run_id) as context:
+                keep = partial(self.keep, context.run_id)
+                return (yield from self.agent._turn(messages, session, kwargs, stream_, keep))
+        except BaseException as error:
+            if self.recording is not None:
+                if isinstance(error, GeneratorExit):  # nobody is there to make a call
+                    fail(self.recording, error)
+                else:
+                    yield from blocking_call(fail, self.recording, error)
+            raise
+
+    def keep(self, run_id: str, books: Flow[AgentMessage]) -> Flow[AgentMessage]:
+        """Record what happens while the session is the call's own."""
+        if self.is_new:
+            self.opening['state'] = self._state()
+            self.recording = yield from blocking_call(self._begin, run_id)
+        else:
+            self._restore(self.opening['state'])
+        recording = self.recording
+        assert recording is not None, 'a run is recorded from its beginning'
+        with recording.active():
+            answer = yield from books
+            recording.check_end()
+        yield from blocking_call(recording.release, 'done', answer, self._state())
+        self.recording = None
+        return answer
+
+    def _begin(self, run_id: str) -> Recording:
+        asked = self.opening['messages']
+        last = getattr(asked[-1], 'content', asked[-1]) if asked else '(asked again)'
+        return begin(self.journal, self.options, run_id, str(last), self.opening)
+
+    def _read(self, found: Run, messages: tuple[Any, ...], session: Hashable | None) -> None:
+        """Read what the run began with, and see that the same is asked now."""
+        self.opening = opening_of(self.journal, found)
+        redactor = self.options.redactor or Redactor()
+
+        def text(opening: dict[str, Any]) -> str:
+            asked = {
+                'messages': [message_of(each) for each in opening['messages']],
+                'session': opening['session'],
+            }
+            return canonical(Encoder(redactor).encode(asked))
+
+        now = {
+            'messages': list(messages) or self.opening['messages'],
+            'session': self.opening['session'] if session is None else session,
+        }
+        if text(now) != text(self.opening):
+            lines = differing(pretty(self.opening['messages']), pretty(now['messages']))
+            difference = ''.join(f'  {line}\n' for line in lines)
+            raise Diverged('0', 'another question or session', 'this one', difference)
+
+    def _recall(self, found: Run) -> AgentMessage:
+        """The answer of a run that has ended; an agent that knows nothing learns what it knew."""
+        state = Decoder(self.journal.blob).decode((found.outcome or {}).get('state'))
+        session = self.opening['session']
+        memories = (manager.get(session) for _, manager in self.agent._memories())
+        if state and not any(memory is not None and memory.get_memory() for memory in memories):
+            self._restore(state)
+        answer: AgentMessage = answer_of(self.journal, found)
+        return answer
+
+    def _state(self) -> dict[str, Any]:
+        session = self.opening['session']
+        return {
+            key: None if (memory := manager.get(session)) is None else memory.save()
+            for key, manager in self.agent._memories()
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        session = self.opening['session']
+        self.agent.load_state_dict(state, session)
+        for key, manager in self.agent._memories():
+            if state.get(key) is None:
+                manager.reset(session)
+
+
+def message_of(message: Any) -> AgentMessage:
+    """A message; a text is one of the user."""
+    if isinstance(message, str):
+        return AgentMessage(content=message)
+    return message  # type: ignore[no-any-return]

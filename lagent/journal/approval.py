@@ -1,0 +1,55 @@
+"""Which effects need somebody's yes before they are done."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from lagent.context import RunContext
+from lagent.effects import Effect
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Approval:
+    """A policy; any function of an effect and its run that gives a reason or None is one too.
+
+    Attributes:
+        kernel: all code that is run.
+        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``); True for
+            all tools.
+        network: what can reach other machines, as far as tools and interpreters declare it.
+        tokens_above: model calls of a run that has used so many tokens already.
+        when: says of any other effect whether it needs a yes.
+    """
+
+    kernel: bool = False
+    tools: bool | Collection[str] = ()
+    network: bool = False
+    tokens_above: int | None = None
+    when: Callable[[Effect], bool] | None = None
+
+    def __call__(self, effect: Effect, context: RunContext) -> str | None:
+        """Why an effect needs a yes.
+
+        Args:
+            effect: what is going to be done.
+            context: the run.
+
+        Returns:
+            The reason in a few words; None if it needs none.
+        """
+        if effect.kind == 'kernel' and self.kernel:
+            return 'all code needs a yes'
+        if effect.kind == 'tool' and self._names(effect.name):
+            return 'this tool needs a yes'
+        if effect.network and self.network:
+            return 'it can reach the network'
+        above = self.tokens_above
+        if effect.kind == 'model' and above is not None and context.usage.tokens > above:
+            return f'{context.usage.tokens:,} tokens are used, more than {above:,}'
+        if self.when is not None and self.when(effect):
+            return 'the policy asks for a yes'
+        return None
+
+    def _names(self, name: str) -> bool:
+        if isinstance(self.tools, bool):
+            return self.tools
+        return name in self.tools or name.partition('.')[0] in self.tools

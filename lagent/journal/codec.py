@@ -1,0 +1,370 @@
+"""Values as JSON, and back as what they were; never a pickle.
+
+JSON's own values stay as they are. Everything else is an object whose member ``$`` says what it is.
+No dict of a user's can be taken for one: where it has such a key, it is written another way.
+Dataclasses, pydantic models, enums and subclasses of dict that a module defines by name are written
+by their fields, and read only if their module is loaded already: reading a journal imports nothing
+and runs nothing. Other types need a codec, see `register`.
+"""
+
+import base64
+import dataclasses
+import enum
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from lagent.journal.errors import NotReadable, NotRecordable
+from lagent.journal.redact import REDACTED, Redactor
+from lagent.llms.completion import Completion
+
+TAG = '$'
+BLOB_SIZE = 2_048
+"""Characters or bytes from which on a text or bytes are kept beside the record, by their digest."""
+
+_DEPTH = 100
+_STR = {str}
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one type is written and read.
+
+    Attributes:
+        type: the type itself; subclasses need their own codec.
+        name: what it is called in records; never to be changed.
+        encode: makes of a value something that can be written.
+        decode: makes the value again.
+    """
+
+    type: type
+    name: str
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+_by_type: dict[type, Codec] = {}
+_by_name: dict[str, Codec] = {}
+
+
+def register(
+    type_: type, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]
+) -> None:
+    """Say how values of a type are written to journals and cassettes.
+
+    Args:
+        type_: the type; registering it again replaces its codec.
+        name: what it is called in records: choose one that you will never change.
+        encode: makes of a value something that can be written: plain values, or values of types
+            that can be written themselves.
+        decode: makes the value again.
+    """
+    codec = Codec(type_, name, encode, decode)
+    _by_type[type_] = _by_name[name] = codec
+
+
+def written(tree: Any) -> str:
+    """The JSON text of an encoded value, in ASCII; dicts keep their order."""
+    return json.dumps(tree, separators=(',', ':'), allow_nan=False)
+
+
+def canonical(tree: Any) -> str:
+    """The JSON text of an encoded value that is the same for equal values."""
+    return json.dumps(tree, sort_keys=True, separators=(',', ':'), allow_nan=False)
+
+
+def digest_of(data: bytes) -> str:
+    """The SHA-256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class Encoder:
+    """Writes values, without secrets.
+
+    Args:
+        redactor: takes the secrets out.
+        plain: write a `Completion` as its text, as in what a model is asked.
+
+    Attributes:
+        blobs: large texts and bytes by digest, collected while values are encoded.
+    """
+
+    def __init__(self, redactor: Redactor, *, plain: bool = False) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self._redactor = redactor
+        self._plain = plain
+
+    def encode(self, value: Any, _depth: int = 0) -> Any:
+        """Write a value.
+
+        Args:
+            value: the value.
+
+        Returns:
+            Of JSON's values only.
+
+        Raises:
+            NotRecordable: it holds a value whose type no codec is registered for.
+        """
+        kind = type(value)
+        if value is None or kind is bool or kind is int:
+            return value
+        if kind is str:
+            return self._text(value)
+        if _depth > _DEPTH:
+            raise NotRecordable(
+                f'A value is nested more than {_DEPTH} levels deep, or contains itself: '
+                f'{kind.__name__}. Return something flatter.'
+            )
+        _depth += 1
+        if kind is list:
+            return [self.encode(item, _depth) for item in value]
+        if kind is dict:
+            return self._dict(value, _depth)
+        return self._tagged(kind, value, _depth)
+
+    def _text(self, text: str) -> Any:
+        text = self._redactor.text(text)
+        if len(text) < BLOB_SIZE:
+            return text
+        return {TAG: 'text', 'blob': self._blob(text.encode('utf-8', 'surrogatepass'))}
+
+    def _blob(self, data: bytes) -> str:
+        digest = digest_of(data)
+        self.blobs[digest] = data
+        return digest
+
+    def _dict(self, value: dict[Any, Any], depth: int) -> Any:
+        if TAG not in value and {*map(type, value)} <= _STR:
+            text, is_secret = self._redactor.text, self._redactor.is_secret_name
+            tree = {}
+            for key, item in value.items():
+                if type(item) is str:  # nearly all that there is: the messages of a model
+                    tree[text(key)] = REDACTED if item and is_secret(key) else self._text(item)
+                else:
+                    tree[text(key)] = self.encode(item, depth)
+            return tree
+        return {TAG: 'dict', 'v': [self._pair(key, item, depth) for key, item in value.items()]}
+
+    def _pair(self, key: Any, item: Any, depth: int) -> list[Any]:
+        is_named = type(key) is str and type(item) is str and bool(item)
+        if is_named and self._redactor.is_secret_name(key):
+            item = REDACTED
+        return [self.encode(key, depth), self.encode(item, depth)]
+
+    def _tagged(self, kind: type, value: Any, depth: int) -> Any:
+        if kind is float:
+            return value if math.isfinite(value) else {TAG: 'float', 'v': repr(value)}
+        if kind is tuple:
+            return {TAG: 'tuple', 'v': [self.encode(item, depth) for item in value]}
+        if kind is bytes:
+            data = self._redactor.data(value)
+            if len(data) >= BLOB_SIZE:
+                return {TAG: 'bytes', 'blob': self._blob(data)}
+            return {TAG: 'bytes', 'v': base64.b64encode(data).decode('ascii')}
+        if kind in (set, frozenset):
+            items = sorted((self.encode(item, depth) for item in value), key=canonical)
+            return {TAG: kind.__name__, 'v': items}
+        if self._plain and kind is Completion:
+            return self._text(str(value))
+        if (codec := _by_type.get(kind)) is not None:
+            return {TAG: codec.name, 'v': self.encode(codec.encode(value), depth)}
+        if (form := _form_of(kind)) is not None and loaded(_name_of(kind)) is kind:
+            parts = {key: self._dict(part, depth) for key, part in form(value).items()}
+            return {TAG: 'object', 't': _name_of(kind), **parts}
+        raise NotRecordable(
+            f'A value of the type {_name_of(kind)} cannot be recorded. Say how it is written with '
+            'lagent.journal.register(TYPE, name, encode, decode), or use plain values, a dataclass '
+            'or a pydantic model that is defined at the top of a module.'
+        )
+
+
+class Decoder:
+    """Reads what an `Encoder` wrote.
+
+    Args:
+        blob: gives the bytes of a digest.
+    """
+
+    def __init__(self, blob: Callable[[str], bytes]) -> None:
+        self._blob = blob
+
+    def decode(self, tree: Any) -> Any:
+        """Read a value.
+
+        Args:
+            tree: what `Encoder.encode` gave, also after a trip through JSON.
+
+        Returns:
+            The value.
+
+        Raises:
+            NotReadable: a type is not known to this program.
+        """
+        if type(tree) is list:
+            return [self.decode(item) for item in tree]
+        if type(tree) is not dict:
+            return tree
+        tag = tree.get(TAG)
+        if tag is None:
+            return {key: self.decode(value) for key, value in tree.items()}
+        if (read := _READ.get(tag)) is not None:
+            return read(self, tree)
+        if (codec := _by_name.get(tag)) is not None:
+            return codec.decode(self.decode(tree['v']))
+        raise NotReadable(
+            f'A record holds a value of the kind {tag!r}, which nothing in this program can read. '
+            'Import the module that registers it, then try again.'
+        )
+
+    def _bytes(self, tree: dict[str, Any]) -> bytes:
+        return self._blob(tree['blob']) if 'blob' in tree else base64.b64decode(tree['v'])
+
+    def _text(self, tree: dict[str, Any]) -> str:
+        return self._blob(tree['blob']).decode('utf-8', 'surrogatepass')
+
+    def _pairs(self, tree: dict[str, Any]) -> dict[Any, Any]:
+        return {self.decode(key): self.decode(value) for key, value in tree['v']}
+
+    def _object(self, tree: dict[str, Any]) -> Any:
+        name = tree['t']
+        kind = loaded(name)
+        if kind is None or _form_of(kind) is None:
+            raise NotReadable(
+                f'A record holds an object of {name}, which is not loaded in this program. Import '
+                f'{name.partition(":")[0]}, then try again.'
+            )
+        parts = {key: self.decode(part) for key, part in tree.items() if key not in (TAG, 't')}
+        try:
+            return _make(kind, **parts)
+        except (TypeError, ValueError) as error:
+            raise NotReadable(
+                f'A record holds an object of {name} that this version of the class does not '
+                f'accept: {error}'
+            ) from error
+
+
+_READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
+    'float': lambda _, tree: float(tree['v']),
+    'tuple': lambda self, tree: tuple(self.decode(tree['v'])),
+    'set': lambda self, tree: set(self.decode(tree['v'])),
+    'frozenset': lambda self, tree: frozenset(self.decode(tree['v'])),
+    'bytes': Decoder._bytes,
+    'text': Decoder._text,
+    'dict': Decoder._pairs,
+    'object': Decoder._object,
+}
+
+
+def _name_of(kind: type) -> str:
+    return f'{kind.__module__}:{kind.__qualname__}'
+
+
+def loaded(name: str) -> type | None:
+    """The class of that name, if its module is loaded; nothing is imported or computed for it."""
+    module, _, qualname = name.partition(':')
+    found: Any = sys.modules.get(module)
+    for part in qualname.split('.'):
+        if issubclass(type(found), ModuleType):
+            names = object.__getattribute__(found, '__dict__')
+        elif issubclass(type(found), type):
+            names = type.__getattribute__(found, '__dict__')
+        else:
+            return None
+        found = names.get(part)
+    return found if isinstance(found, type) else None
+
+
+Form = Callable[[Any], dict[str, dict[str, Any]]]
+
+
+def _form_of(kind: type) -> Form | None:
+    """What takes a value of a class apart; None for classes that say nothing of their parts."""
+    if issubclass(kind, enum.Enum):
+        return _enum_parts
+    if issubclass(kind, BaseModel):
+        return _model_parts
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_parts
+    if issubclass(kind, dict) and kind.__dictoffset__:  # not one of C's, such as a defaultdict
+        return _dict_parts
+    return None
+
+
+def _enum_parts(value: enum.Enum) -> dict[str, dict[str, Any]]:
+    return {'fields': {'value': value.value}}
+
+
+def _model_parts(value: BaseModel) -> dict[str, dict[str, Any]]:
+    fields = {name: getattr(value, name) for name in type(value).model_fields}
+    return {'fields': fields | (value.__pydantic_extra__ or {})}
+
+
+def _dataclass_parts(value: Any) -> dict[str, dict[str, Any]]:
+    return {
+        'fields': {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    }
+
+
+def _dict_parts(value: dict[Any, Any]) -> dict[str, dict[str, Any]]:
+    return {'items': dict(value), 'fields': dict(vars(value))}
+
+
+def _make(kind: Any, fields: dict[str, Any], items: dict[Any, Any] | None = None) -> Any:
+    if issubclass(kind, enum.Enum):
+        return kind(fields['value'])
+    if issubclass(kind, BaseModel):
+        return kind.model_construct(**fields)
+    if issubclass(kind, dict):
+        made = kind.__new__(kind)
+        made.update(items or {})
+        vars(made).update(fields)
+        return made
+    own = {field.name: field.init for field in dataclasses.fields(kind)}
+    made = kind(**{name: value for name, value in fields.items() if own.get(name, True)})
+    for name, is_given in own.items():
+        if not is_given and name in fields:
+            object.__setattr__(made, name, fields[name])
+    return made
+
+
+def _completion(fields: dict[str, Any]) -> Completion:
+    return Completion(**fields)
+
+
+register(
+    Completion,
+    'completion',
+    lambda reply: {
+        'text': str(reply),
+        **{
+            name: value
+            for name in Completion.__slots__
+            if (value := getattr(reply, name)) not in (None, ()) or name == 'finish_reason'
+        },
+    },
+    _completion,
+)
+register(datetime, 'datetime', datetime.isoformat, datetime.fromisoformat)
+register(date, 'date', date.isoformat, date.fromisoformat)
+register(
+    timedelta,
+    'timedelta',
+    lambda value: [value.days, value.seconds, value.microseconds],
+    lambda parts: timedelta(*parts),
+)
+register(Decimal, 'decimal', str, Decimal)
+register(UUID, 'uuid', str, UUID)
+register(type(Path()), 'path', str, Path)
+register(PurePosixPath, 'purepath', str, PurePosixPath)

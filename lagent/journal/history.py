@@ -1,0 +1,166 @@
+"""What a journal says of the effects of a run, for a run that goes the same way again."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from lagent.journal.contract import Record
+from lagent.positions import Scope
+
+
+@dataclass(slots=True)
+class Entry:
+    """The records of one effect.
+
+    Attributes:
+        intent: the first record that says what was going to be done, or what a decision was needed
+            for.
+        begun: whether it was begun.
+        outcome: the last result or error, after which it was not begun again.
+        survived: of an error, whether the run went on after it.
+        requests: the last request of each reason.
+        decisions: what was decided about each of them.
+    """
+
+    intent: Record
+    begun: bool = False
+    outcome: Record | None = None
+    survived: bool = False
+    requests: dict[str, Record] = field(default_factory=dict)
+    decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the same thing happens again without anything being done.
+
+        An error that the run survived is history. One that ended it is what resuming is for.
+        """
+        if self.outcome is None:
+            return False
+        return self.outcome.type == 'result' or self.survived or bool(self.outcome.body['final'])
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it may have happened, in whole or in part, without anything that says so."""
+        if self.is_over:
+            return False
+        return self.begun and (self.outcome is None or not self.outcome.body['harmless'])
+
+
+class History:
+    """The effects of a run by their position.
+
+    Args:
+        records: the run's records, in order.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.notes: dict[str, Any] = {}
+        self._scopes: dict[str, list[str]] = defaultdict(list)
+        self._lock = Lock()
+        self._taken: set[str] = set()
+        self._replayed: set[str] = set()
+        intents: list[Record] = []
+        for record in records:
+            self._read(record)
+            if record.type in ('intent', 'request'):
+                intents.append(record)
+        for position, entry in self.entries.items():
+            if entry.outcome is not None and entry.outcome.type == 'error':
+                entry.survived = any(
+                    later.seq > entry.outcome.seq
+                    and later.position != position
+                    and _is_within(position, _scope_of(later.position))
+                    for later in intents
+                )
+
+        self._concurrent = {path for path in self._scopes if self._ran_side_by_side(path)}
+
+    def _read(self, record: Record) -> None:
+        position = record.position
+        if record.type == 'note':
+            self.notes[position] = record.body
+            return
+        if record.type in ('intent', 'request') and position not in self.entries:
+            self.entries[position] = Entry(record)
+            self._scopes[_scope_of(position)].append(position)
+        entry = self.entries[position]
+        if record.type == 'intent':
+            entry.begun, entry.outcome = True, None
+            entry.decisions.pop('unknown', None)  # it was for doing it again once
+        elif record.type == 'request':
+            entry.requests[record.body['why']] = record
+            entry.decisions.pop(record.body['why'], None)
+        elif record.type == 'decision':
+            entry.decisions[record.body['why']] = record.body
+        else:
+            entry.outcome = record
+
+    def take(self, scope: Scope, digest: str) -> tuple[str, Entry | None]:
+        """The position of an effect that is asked for now, and what is known of it.
+
+        Effects of one scope come in the order in which they are recorded. Only where some of them
+        ran at the same time is that no difference, and each is known by what it asks for.
+
+        Args:
+            scope: the scope of the effect.
+            digest: what it asks for.
+
+        Returns:
+            The position; and the entry that is recorded there, whose digest is another one if the
+            run takes another way.
+        """
+        with self._lock:
+            position = scope.next()
+            while position in self._taken:
+                position = scope.next()
+            entry = self.entries.get(position)
+            is_it = entry is not None and entry.intent.digest == digest
+            if not is_it and scope.path in self._concurrent:
+                position, entry = self._elsewhere(scope, position, digest)
+            self._taken.add(position)
+            return position, entry
+
+    def replayed(self, position: str) -> None:
+        """Note that an effect, and with it all that was done for it, is not done again."""
+        self._replayed.add(position)
+
+    def left_over(self) -> Entry | None:
+        """The first effect that is recorded and was not asked for this time."""
+        for position, entry in self.entries.items():
+            if position not in self._taken and not any(
+                _is_within(position, above) for above in self._replayed
+            ):
+                return entry
+        return None
+
+    def _ran_side_by_side(self, path: str) -> bool:
+        """Whether one effect of a scope began before another one, begun earlier, had ended."""
+        end = 0
+        for position in self._scopes[path]:
+            entry = self.entries[position]
+            if entry.intent.seq < end:
+                return True
+            end = entry.outcome.seq if entry.outcome else sys.maxsize
+        return False
+
+    def _elsewhere(self, scope: Scope, position: str, digest: str) -> tuple[str, Entry | None]:
+        for other in self._scopes[scope.path]:
+            entry = self.entries[other]
+            if other not in self._taken and entry.intent.digest == digest:
+                return other, entry
+        while position in self.entries or position in self._taken:
+            position = scope.next()
+        return position, None  # it was not begun yet: it gets a place of its own
+
+
+def _scope_of(position: str) -> str:
+    return position.rpartition('.')[0]
+
+
+def _is_within(position: str, path: str) -> bool:
+    return path == '' or position.startswith((f'{path}.', f'{path}['))

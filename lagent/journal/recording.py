@@ -1,0 +1,379 @@
+"""The journal's place in the chain of an effect: what is known is given back, the rest recorded."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any, Literal
+
+from lagent.context import RunContext
+from lagent.effects import Effect, Ended, Stage, intercept, is_not_begun, replay
+from lagent.errors import (
+    CONTROL_ERRORS,
+    EffectRejected,
+    JournalError,
+    LagentError,
+    NotDone,
+    OutcomeUnknown,
+    RunSuspended,
+)
+from lagent.flow import Flow, blocking_call
+from lagent.journal.codec import Decoder, Encoder, canonical, digest_of
+from lagent.journal.contract import Journal, Record, Run, Status
+from lagent.journal.difference import diverged, pretty
+from lagent.journal.errors import NothingToDecide
+from lagent.journal.failures import decode_error, encode_error
+from lagent.journal.history import Entry, History
+from lagent.journal.lease import LEASE, Heartbeat
+from lagent.journal.redact import Redactor
+from lagent.positions import Scope, current_scope, entered
+
+OnUnknown = Literal['tell', 'suspend']
+Approver = Callable[[Effect, RunContext], str | None]
+"""Why an effect needs a yes before it is done; None if it needs none."""
+
+
+class Recording:
+    """One attempt to execute a recorded run, which holds the run's lease.
+
+    Args:
+        journal: where the run is recorded.
+        run: the run.
+        owner: who executes it, see `lagent.journal.lease`.
+        approval: says which effects need a yes; the run is suspended before them.
+        on_unknown: what happens to an effect that was begun, of which nobody knows whether it
+            ended, and that must not be done twice: ``'tell'`` raises `OutcomeUnknown`, which tools
+            and interpreters tell the model; ``'suspend'`` leaves it to a person.
+        redactor: takes secrets out of what is written.
+
+    Attributes:
+        run: the run, as it was when the attempt began.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        run: Run,
+        owner: str,
+        *,
+        approval: Approver | None = None,
+        on_unknown: OnUnknown = 'tell',
+        redactor: Redactor | None = None,
+    ) -> None:
+        self.journal, self.run = journal, run
+        self._owner, self._approval, self._on_unknown = owner, approval, on_unknown
+        self._redactor = redactor or Redactor()
+        self._decoder = Decoder(journal.blob)
+        self._history = History(journal.records(run.id))
+        self._over: LagentError | None = None
+        self._kept: set[str] = set()
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Record the effects of the ``with`` block, and keep the lease meanwhile."""
+        heartbeat = Heartbeat(self._renew)
+        token = _recording.set(self)
+        try:
+            with intercept(self, Stage.JOURNAL), entered(Scope(self.run.id)):
+                yield
+        finally:
+            heartbeat.stop()
+            # An abandoned stream is ended by the collector, in whatever context that runs.
+            with suppress(ValueError):
+                _recording.reset(token)
+
+    def __call__(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
+        """Perform an effect, or give what is known of it; see `lagent.effects.Interceptor`.
+
+        Raises:
+            Diverged: the journal says that something else was done here.
+            RunSuspended: the effect needs a decision.
+            OutcomeUnknown: it was begun in an earlier attempt, and nothing says how it ended.
+            EffectRejected: somebody decided that it must not be done.
+            NotRecordable: the payload or the result can't be written.
+            JournalUnavailable: the journal can't be written.
+        """
+        if _recording.get() is not self:
+            return (yield from flow)  # it belongs to a run inside of this one, which records it
+        if self._over is not None:
+            raise self._over
+        try:
+            return (yield from self._through(effect, context, flow))
+        except (JournalError, RunSuspended) as error:
+            # Code that catches whatever it can must not do things that nothing records.
+            self._over = error
+            raise
+
+    def _through(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
+        encoder = Encoder(self._redactor, plain=True)
+        body = encoder.encode(effect.payload)
+        asked = Record(
+            type='intent',
+            position='',
+            time=time.time(),
+            kind=effect.kind,
+            name=effect.name,
+            digest=digest_of(canonical([effect.kind, effect.name, body]).encode()),
+            body=body,
+        )
+        position, entry = self._history.take(current_scope() or Scope(self.run.id), asked.digest)
+        doing = _Doing(effect, context, position, asked, encoder.blobs)
+        if entry is not None:
+            if entry.intent.digest != asked.digest:
+                raise diverged(position, entry.intent, asked, self._text_of)
+            if entry.is_over:
+                return (yield from self._replay(doing, entry))
+            if entry.is_unknown:
+                found = yield from self._find_out(doing, entry)
+                if found is not None:
+                    return found.result
+        decisions = {} if entry is None else entry.decisions
+        needs = None if self._approval is None else self._approval(effect, context)
+        if needs is not None or 'approval' in decisions:
+            flow = yield from self._decided(doing, entry, 'approval', needs or '', flow)
+        if 'unknown' in decisions:
+            flow = yield from self._decided(doing, entry, 'unknown', '', flow)
+        return (yield from self._perform(doing, flow))
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep something about the run, for another attempt; waits for the disk.
+
+        Args:
+            name: what it is; a later note of that name takes its place.
+            value: anything that can be written.
+        """
+        encoder = Encoder(self._redactor)
+        record = Record(type='note', position=name, time=time.time(), body=encoder.encode(value))
+        self._append([record], encoder.blobs)
+        self._history.notes[name] = record.body
+
+    def noted(self, name: str) -> Any:
+        """What was last noted under a name, in this attempt or an earlier one; None for nothing."""
+        return self._decoder.decode(self._history.notes.get(name))
+
+    def effects(self, kind: str | None = None) -> list[Record]:
+        """The intents of the effects that were done in earlier attempts, in order; see `decode`."""
+        return [
+            entry.intent
+            for entry in self._history.entries.values()
+            if entry.outcome is not None and kind in (None, entry.intent.kind)
+        ]
+
+    def decode(self, tree: Any) -> Any:
+        """The value of a record's body, an opening or an outcome."""
+        return self._decoder.decode(tree)
+
+    def check_end(self) -> None:
+        """Refuse to end a run that has not done all that its journal says, or may not go on.
+
+        Raises:
+            Diverged: an effect is recorded that was not asked for.
+            RunSuspended: an effect needs a decision, and the code has caught the error.
+            JournalError: the journal failed, and the code has caught the error.
+        """
+        if self._over is not None:
+            raise self._over
+        entry = self._history.left_over()
+        if entry is not None:
+            raise diverged(entry.intent.position, entry.intent, None, self._text_of)
+
+    def release(self, status: Status, outcome: Any = None, state: Any = None) -> None:
+        """Say how the attempt has ended, and give the lease back; waits for the disk.
+
+        Args:
+            status: how.
+            outcome: the answer, or the exception.
+            state: what the agent remembers, with an answer.
+        """
+        encoder = Encoder(self._redactor)
+        if isinstance(outcome, BaseException):
+            tree = {'error': encode_error(outcome, encoder)}
+        else:
+            tree = {'answer': encoder.encode(outcome), 'state': encoder.encode(state)}
+        self.journal.release(self.run.id, self._owner, status, tree, encoder.blobs)
+
+    def _renew(self) -> None:
+        self.journal.renew(self.run.id, self._owner, time.time() + LEASE)
+
+    def _append(
+        self, records: list[Record], blobs: dict[str, bytes], *, durable: bool = True
+    ) -> None:
+        # A conversation brings its images along with every call.
+        new = {digest: data for digest, data in blobs.items() if digest not in self._kept}
+        self.journal.append(
+            self.run.id, self._owner, time.time() + LEASE, records, new, durable=durable
+        )
+        self._kept.update(new)
+
+    def _text_of(self, body: Any) -> str:
+        return pretty(self._decoder.decode(body))
+
+    def _replay(self, doing: '_Doing', entry: Entry) -> Flow[Any]:
+        outcome = entry.outcome
+        assert outcome is not None, 'only what is over is replayed'
+        self._history.replayed(doing.position)
+        failed = outcome.type == 'error'
+        decode = partial(decode_error, decoder=self._decoder) if failed else self.decode
+        known = yield from blocking_call(decode, outcome.body)
+        replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
+        if failed:
+            raise known
+        return known
+
+    def _find_out(self, doing: '_Doing', entry: Entry) -> Flow[Ended | None]:
+        """What became of an effect that was begun; None if it is to be done (again)."""
+        effect = doing.effect
+        if effect.inquire is not None:
+            found = yield from effect.inquire(f'{self.run.id}:{doing.position}')
+            if isinstance(found, Ended):
+                yield from self._conclude(doing, found.result)
+                replay(effect, doing.context, 0.0, found.result)
+                return found
+            if found == 'not_begun':
+                return None
+        if effect.repeatable or entry.decisions.get('unknown'):
+            return None
+        if self._on_unknown == 'suspend':
+            raise (yield from self._request(doing, 'unknown', 'it was begun and may have happened'))
+        raise (
+            yield from self._not_done(
+                doing,
+                OutcomeUnknown(
+                    f'It is not known whether this {effect.kind} call ({effect.name}) happened: '
+                    'the program was interrupted after it was begun. It was not done again. Find '
+                    'out what the state is before you repeat it.'
+                ),
+            )
+        )
+
+    def _decided(
+        self, doing: '_Doing', entry: Entry | None, why: str, words: str, flow: Flow[Any]
+    ) -> Flow[Flow[Any]]:
+        """The flow that was decided on, for an effect that needs a decision."""
+        decision = None if entry is None else entry.decisions.get(why)
+        if decision is None:
+            raise (yield from self._request(doing, why, words))
+        verdict = decision['verdict']
+        if verdict == 'reject':
+            reason = self.decode(decision['reason'])
+            words = f'Not done: it was rejected. {reason}'.strip()
+            raise (yield from self._not_done(doing, EffectRejected(words)))
+        if verdict == 'edit':
+            if doing.effect.edited is None:
+                raise NothingToDecide(
+                    f'The {doing.effect.kind} call at {doing.position} can not be edited.'
+                )
+            return doing.effect.edited(self.decode(decision['payload']))
+        return flow
+
+    def _request(self, doing: '_Doing', why: str, words: str) -> Flow[RunSuspended]:
+        body = {
+            'why': why,
+            'words': words,
+            'payload': doing.asked.body,
+            'editable': doing.effect.edited is not None,
+        }
+        yield from blocking_call(self._append, [doing.record('request', body)], doing.blobs)
+        request = f'{doing.effect.kind} call {doing.effect.name!r} ({words})'
+        return RunSuspended(self.run.id, doing.position, request)
+
+    def _not_done(self, doing: '_Doing', error: NotDone) -> Flow[NotDone]:
+        """Record that an effect is never done."""
+        yield from self._fail(doing, error)
+        replay(doing.effect, doing.context, 0.0, error, failed=True)
+        return error
+
+    def _perform(self, doing: '_Doing', flow: Flow[Any]) -> Flow[Any]:
+        # A machine that forgets the intent of what is repeatable does it again, as it would anyway.
+        yield from blocking_call(
+            self._append,
+            [doing.record('intent', doing.asked.body)],
+            doing.blobs,
+            durable=not doing.effect.repeatable,
+        )
+        doing.started = time.monotonic()
+        with entered(Scope(self.run.id, doing.position)):
+            try:
+                result = yield from flow
+            except Exception as error:
+                if not isinstance(error, JournalError):
+                    yield from self._fail(doing, error)
+                raise
+        yield from self._conclude(doing, result)
+        return result
+
+    def _conclude(self, doing: '_Doing', result: Any) -> Flow[None]:
+        encoder = Encoder(self._redactor)
+        record = doing.record('result', encoder.encode(result), _usage(result))
+        yield from blocking_call(self._append, [record], encoder.blobs)
+
+    def _fail(self, doing: '_Doing', error: Exception) -> Flow[None]:
+        encoder = Encoder(self._redactor)
+        tree = encode_error(error, encoder) | {
+            'final': isinstance(error, NotDone),
+            'harmless': is_not_begun(error) or isinstance(error, CONTROL_ERRORS),
+        }
+        yield from blocking_call(self._append, [doing.record('error', tree)], encoder.blobs)
+
+
+class _Doing:
+    """An effect on its way through the journal."""
+
+    __slots__ = ('asked', 'blobs', 'context', 'effect', 'position', 'started')
+
+    def __init__(
+        self,
+        effect: Effect,
+        context: RunContext,
+        position: str,
+        asked: Record,
+        blobs: dict[str, bytes],
+    ) -> None:
+        self.effect, self.context, self.position = effect, context, position
+        self.asked, self.blobs = asked, blobs
+        self.started: float | None = None
+
+    def record(
+        self,
+        type_: Literal['intent', 'result', 'error', 'request'],
+        body: Any,
+        usage: dict[str, int] | None = None,
+    ) -> Record:
+        is_outcome = self.started is not None and type_ in ('result', 'error')
+        return Record(
+            type=type_,
+            position=self.position,
+            time=time.time(),
+            kind=self.effect.kind,
+            name=self.effect.name,
+            digest=self.asked.digest,
+            body=body,
+            elapsed=time.monotonic() - self.started if is_outcome and self.started else None,
+            usage=usage or {},
+        )
+
+
+_recording: ContextVar[Recording | None] = ContextVar('lagent_recording', default=None)
+
+
+def current_recording() -> Recording | None:
+    """The recording that the calling code is part of.
+
+    Returns:
+        The recording, or None when nothing is recorded.
+    """
+    return _recording.get()
+
+
+def _usage(result: Any) -> dict[str, int]:
+    """The tokens that a model's reply, or a list of replies, says it cost."""
+    total: dict[str, int] = {}
+    for one in result if isinstance(result, list) else [result]:
+        said = getattr(one, 'usage', None)
+        if is_dataclass(said) and not isinstance(said, type):
+            for each in fields(said):
+                if isinstance(value := getattr(said, each.name), int):
+                    total[each.name] = total.get(each.name, 0) + value
+    return total

@@ -1,0 +1,116 @@
+"""Where in a run an effect stands: a path that is the same whenever the run takes the same way.
+
+Effects of one scope are numbered as they begin: ``1``, ``2``. What is performed while an effect
+lasts is in a scope of its own: ``2.1``. Things that run at the same time get a scope each, so that
+it does not matter which of them is faster: ``3[0].1`` and ``3[1].1``. Without anybody who asks for
+positions there is no scope, and nothing is counted.
+"""
+
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any
+
+from lagent.flow import Flow
+
+
+class Scope:
+    """A sequence of effects.
+
+    Attributes:
+        run_id: the run.
+        path: position of the effect or the branch whose scope this is; ``''`` for a whole run.
+    """
+
+    __slots__ = ('_branches', '_numbers', 'path', 'run_id')
+
+    def __init__(self, run_id: str, path: str = '') -> None:
+        self.run_id, self.path = run_id, path
+        self._numbers = itertools.count(1)
+        self._branches: dict[Hashable, Scope] = {}
+
+    def next(self) -> str:
+        """The position of the effect that begins now."""
+        number = next(self._numbers)
+        return f'{self.path}.{number}' if self.path else str(number)
+
+    def branch(self, key: Hashable) -> 'Scope':
+        """The scope of one of several things that are done at the same time; one for each key."""
+        return self._branches.setdefault(key, Scope(self.run_id, f'{self.path}[{key}]'))
+
+
+_scope: ContextVar[Scope | None] = ContextVar('lagent_scope', default=None)
+
+
+def current_scope() -> Scope | None:
+    """The scope that an effect of the calling code would be in.
+
+    Returns:
+        The scope, or None when nobody counts.
+    """
+    return _scope.get()
+
+
+def effect_id() -> str | None:
+    """What names the effect that is being done, in this attempt and every later one.
+
+    A tool may give it to a service as an idempotency key.
+
+    Returns:
+        ``RUN:POSITION``; None when nothing records the run, or outside of an effect.
+    """
+    scope = _scope.get()
+    return f'{scope.run_id}:{scope.path}' if scope is not None and scope.path else None
+
+
+@contextmanager
+def entered(scope: Scope) -> Iterator[None]:
+    """Count the effects of the ``with`` block in a scope.
+
+    Args:
+        scope: the scope.
+    """
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        # An abandoned stream is ended by the collector, in whatever context that runs.
+        with suppress(ValueError):
+            _scope.reset(token)
+
+
+@contextmanager
+def branch(key: Hashable) -> Iterator[None]:
+    """Mark one of several things that are done at the same time, such as a task of a gathering.
+
+    Args:
+        key: what tells it from the others, the same in every attempt: an index, or a name.
+    """
+    scope = _scope.get()
+    if scope is None:
+        yield
+        return
+    with entered(scope.branch(key)):
+        yield
+
+
+def branched(flows: Sequence[Flow[Any]]) -> list[Flow[Any]]:
+    """The same flows, each in a branch of its own.
+
+    Args:
+        flows: what is going to be done at the same time.
+
+    Returns:
+        The flows, in the same order.
+    """
+    scope = _scope.get()
+    if scope is None:
+        return list(flows)
+    group = Scope(scope.run_id, scope.next())
+    return [_inside(group.branch(index), flow) for index, flow in enumerate(flows)]
+
+
+def _inside(scope: Scope, flow: Flow[Any]) -> Flow[Any]:
+    with entered(scope):
+        return (yield from flow)

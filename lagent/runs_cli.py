@@ -1,0 +1,285 @@
+"""The `lagent runs` commands: look at recorded runs, decide what they wait for, resume them.
+
+Exit codes are those of `lagent`; 5 says that a run waits for a decision.
+"""
+
+import asyncio
+import importlib
+import inspect
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lagent.console import printable
+from lagent.errors import JournalError, RunSuspended
+from lagent.journal import pending
+from lagent.journal import runs as runs_
+from lagent.journal.contract import Journal, Record, Run
+from lagent.journal.lease import describe, is_gone
+from lagent.journal.timeline import Line, as_json, compare, ending_of, timeline, when
+
+USAGE, WAITING = 2, 5
+DEFAULT_JOURNAL = '.lagent/runs.db'
+_STYLES = {
+    'done': 'green',
+    'failed': 'red',
+    'interrupted': 'red',
+    'error': 'red',
+    'suspended': 'yellow',
+    'request': 'yellow',
+    'ready': 'cyan',
+    'decision': 'cyan',
+    'running': 'blue',
+}
+_OWN = (
+    'lagent.'  # factories with arguments are ours: a journal must not say what is called with what
+)
+
+runs_app = typer.Typer(name='runs', help='Recorded runs.', no_args_is_help=True)
+
+Where = Annotated[
+    str,
+    typer.Option(
+        '--journal', '-j', envvar='LAGENT_JOURNAL', help='File or database URL of the journal.'
+    ),
+]
+RunId = Annotated[str, typer.Argument(metavar='RUN', help='A run, or the beginning of its id.')]
+
+
+@runs_app.command('list')
+def list_(
+    where: Where = DEFAULT_JOURNAL,
+    status: Annotated[str | None, typer.Option(help='Only runs of this status.')] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 50,
+) -> None:
+    """List the latest runs; those that wait for a decision say for what."""
+    console = Console()
+    with _journal(where) as journal:
+        table = Table('run', 'status', 'updated', 'about', box=None, pad_edge=False)
+        for run in journal.runs(status, limit):  # type: ignore[arg-type]
+            about = run.title
+            if run.status == 'suspended':
+                about = f'{about}  waits: {_request(pending(journal, run.id))}'
+            table.add_row(
+                run.id,
+                _status(run),
+                when(run.updated),
+                Text(printable(about), overflow='ellipsis', no_wrap=True),
+            )
+        console.print(table)
+
+
+@runs_app.command()
+def show(
+    run_id: RunId,
+    where: Where = DEFAULT_JOURNAL,
+    full: Annotated[bool, typer.Option('--full', help='Whole texts.')] = False,
+    json_lines: Annotated[bool, typer.Option('--json', help='A JSON object a line.')] = False,
+) -> None:
+    """Show what happened in a run, as a timeline."""
+    console = Console()
+    with _journal(where) as journal:
+        run = _find(journal, run_id)
+        lines = timeline(journal, run)
+        if json_lines:
+            typer.echo('\n'.join(as_json(lines)))
+            return
+        console.print(Text(f'{run.id}  {printable(run.title)}', style='bold'))
+        console.print(_state(run))
+        for line in lines:
+            console.print(_head(line))
+            console.print(Text(_indented(line.detail, full)), style='dim')
+        if (ending := ending_of(journal, run)) is not None:
+            console.print(Text(f'= {_indented(ending, full).strip()}', style='bold'))
+
+
+@runs_app.command()
+def diff(one: RunId, other: RunId, where: Where = DEFAULT_JOURNAL) -> None:
+    """Show where two runs differ; exit with 1 if they do."""
+    console = Console()
+    with _journal(where) as journal:
+        lines = compare((journal, _find(journal, one)), (journal, _find(journal, other)))
+        for line in lines:
+            style = {'+': 'green', '-': 'red', '@': 'bold'}.get(line[:1], 'dim')
+            console.print(Text(printable(line), style=style))
+        if lines:
+            raise typer.Exit(1)
+        console.print('The same effects, with the same results.')
+
+
+@runs_app.command()
+def approve(run_id: RunId, where: Where = DEFAULT_JOURNAL) -> None:
+    """Allow what a run waits for."""
+    _decide(where, run_id, runs_.approve, 'approved')
+
+
+@runs_app.command()
+def reject(
+    run_id: RunId,
+    reason: Annotated[str, typer.Argument(help='For the model.')] = '',
+    where: Where = DEFAULT_JOURNAL,
+) -> None:
+    """Forbid what a run waits for; the model is told why."""
+    _decide(where, run_id, lambda journal, run: runs_.reject(journal, run, reason), 'rejected')
+
+
+@runs_app.command()
+def edit(
+    run_id: RunId,
+    file: Annotated[typer.FileText, typer.Argument(help='File with it, or - for the input.')],
+    where: Where = DEFAULT_JOURNAL,
+) -> None:
+    """Have other code run than what a run waits for, or other parameters (JSON) given to a tool."""
+    text = file.read()
+
+    def change(journal: Journal, run: str) -> Record:
+        if pending(journal, run).kind == 'kernel':
+            return runs_.edit(journal, run, text)
+        try:
+            return runs_.edit(journal, run, json.loads(text))
+        except json.JSONDecodeError as error:
+            raise typer.BadParameter(f'the parameters of a tool are JSON: {error}') from None
+
+    _decide(where, run_id, change, 'edited')
+
+
+@runs_app.command()
+def resume(
+    run_id: RunId,
+    where: Where = DEFAULT_JOURNAL,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar='MODULE:FUNCTION', help='What makes the agent, if not recorded.'),
+    ] = None,
+) -> None:
+    """Go on with a run that was interrupted, has failed, or has its decision."""
+    console = Console()
+    with _journal(where) as journal:
+        run = _find(journal, run_id)
+        made = _factory(agent or run.factory, is_recorded=agent is None)()
+        with made if hasattr(made, '__enter__') else nullcontext(made) as resumed:
+            try:
+                answer = _finished(resumed.run(run_id=run.id, journal=journal))
+            except RunSuspended as suspended:
+                console.print(f'[yellow]{printable(str(suspended))}[/]')
+                raise typer.Exit(WAITING) from None
+        console.print(Text(printable(str(answer.content))))
+
+
+@runs_app.command()
+def prune(
+    days: Annotated[float, typer.Option(min=0.0, help='Only runs not changed for so long.')] = 30.0,
+    everything: Annotated[
+        bool, typer.Option('--all', help='Also runs that have failed or wait.')
+    ] = False,
+    where: Where = DEFAULT_JOURNAL,
+) -> None:
+    """Remove old runs, and what only they use."""
+    statuses = ('done', 'failed', 'suspended', 'ready', 'running') if everything else ('done',)
+    with _journal(where) as journal:
+        removed = journal.prune(time.time() - days * 86_400, statuses)  # type: ignore[arg-type]
+        typer.echo(f'{removed} runs removed')
+
+
+@contextmanager
+def _journal(where: str) -> Iterator[Journal]:
+    try:
+        _check_there(where)
+        with runs_.opened(where) as journal:
+            yield journal
+    except JournalError as error:
+        Console(stderr=True).print(Text(printable(str(error)), style='red'))
+        raise typer.Exit(USAGE) from None
+
+
+def _check_there(where: str) -> None:
+    if '://' not in where and not Path(where).exists():
+        raise JournalError(f'There is no journal {where}. Name one with --journal.')
+
+
+def _find(journal: Journal, name: str) -> Run:
+    found = [run.id for run in journal.runs(limit=10_000) if run.id.startswith(name)]
+    return journal.run(found[0] if len(found) == 1 else name)
+
+
+def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], word: str) -> None:
+    with _journal(where) as journal:
+        run = _find(journal, name)
+        request = decide(journal, run.id)
+        typer.echo(f'{word}: {printable(_request(request))}')
+        typer.echo(f'Go on with: lagent runs resume {run.id}')
+
+
+def _request(request: Record) -> str:
+    return f'{request.kind} {request.name} ({request.body["words"]})'
+
+
+def _head(line: Line) -> Text:
+    head = Text(f'{line.seconds:8.2f} s  {line.position:<8} ')
+    head.append(f'{line.type:<8}', style=_STYLES.get(line.type, ''))
+    head.append(f' {printable(line.what)}', style='bold')
+    if line.elapsed is not None:
+        head.append(f'  {line.elapsed:.2f} s', style='dim')
+    if line.usage:
+        head.append(f'  {line.usage:,} tokens', style='dim')
+    return head
+
+
+def _status(run: Run) -> Text:
+    is_dead = run.status == 'running' and (run.expires < time.time() or is_gone(run.owner))
+    status = 'interrupted' if is_dead else run.status
+    return Text(status, style=_STYLES.get(status, ''))
+
+
+def _state(run: Run) -> Text:
+    text = _status(run)
+    text.append(f'  created {when(run.created)}, updated {when(run.updated)}', style='dim')
+    if run.owner:
+        text.append(f'  by {describe(run.owner)}', style='dim')
+    return text
+
+
+def _indented(text: str, full: bool) -> str:
+    lines = printable(text).splitlines() or ['']
+    if not full and len(lines) > 6:
+        lines = [*lines[:5], f'… {len(lines) - 5} more lines']
+    shown = lines if full else [line if len(line) <= 100 else f'{line[:99]}…' for line in lines]
+    return '\n'.join(f'{"":>12}{line}' for line in shown)
+
+
+def _factory(spec: str, *, is_recorded: bool) -> Callable[[], Any]:
+    """What makes the agent: ``module:function``, of ours with arguments as JSON behind it."""
+    name, _, arguments = spec.partition(' ')
+    module, _, attribute = name.partition(':')
+    if not module or not attribute or (arguments and not name.startswith(_OWN)):
+        told = (
+            'The journal does not say how the agent is made' if is_recorded else 'That is no name'
+        )
+        raise JournalError(f'{told}. Give --agent MODULE:FUNCTION, a function that returns it.')
+    function = getattr(importlib.import_module(module), attribute)
+    return lambda: function(**(json.loads(arguments) if arguments else {}))
+
+
+def _finished(answer: Any) -> Any:
+    """The answer of any kind of agent."""
+    if inspect.isawaitable(answer):
+
+        async def awaited() -> Any:
+            return await answer
+
+        return asyncio.run(awaited())
+    if hasattr(answer, '__aiter__'):
+
+        async def last() -> Any:
+            return [message async for message in answer][-1]
+
+        return asyncio.run(last())
+    return [*answer][-1] if inspect.isgenerator(answer) else answer
