@@ -90,7 +90,8 @@ class Column:
         samples, note = self.values.get(task), self.notes.get(task, '')
         if not samples:
             return note or '-'
-        figure = f'{statistics.median(samples):.3g} [{min(samples):.3g} - {max(samples):.3g}]'
+        spread = f' [{min(samples):.3g} - {max(samples):.3g}]' if len(samples) > 1 else ''
+        figure = f'{statistics.median(samples):.3g}{spread}'
         return f'{figure}; {note}' if note else figure
 
 
