@@ -85,7 +85,7 @@ class BareClient:
     def submit(self, code: str) -> str:
         """Send a cell and return the id of its request."""
         content = {'code': code, 'silent': False, 'store_history': True, 'allow_stdin': False}
-        request = self._session.send(self._shell, 'execute_request', content)
+        request: Any = self._session.send(self._shell, 'execute_request', content)
         return str(request['header']['msg_id'])
 
     def finish(self, request: str) -> list[tuple[str, dict[str, Any]]]:
@@ -106,7 +106,7 @@ class BareClient:
     ) -> tuple[str, dict[str, Any]] | None:
         """Read a message: its kind and content if it belongs to a request, else None."""
         _, message = self._session.recv(socket)
-        if message['parent_header'].get('msg_id') != request:
+        if message is None or message['parent_header'].get('msg_id') != request:
             return None
         return message['msg_type'], message['content']
 

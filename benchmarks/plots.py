@@ -152,7 +152,7 @@ def _sessions(measurements: Sequence[Measurement], plt: Any) -> Any:
     floors = [statistics.median(m.floor) for m in rates]
     left.plot(sizes, floors, 'o--', color=_FLOOR, label=rates[0].floor_is)
     left.set_ylabel('cells a second, all sessions together')
-    left.set_ylim(0)
+    left.set_ylim(0, 1.1 * max([*floors, *(m.value for m in rates)]))
     for what, style in (('p50', 'o-'), ('p99', 'o--')):
         found = series(what)
         right.plot([m.x for m in found], [m.value for m in found], style, color=_OURS, label=what)

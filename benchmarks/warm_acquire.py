@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator
 
 from benchmarks.floor import BareClient, RawContainer, raw_engine
-from benchmarks.harness import MS, Goal, Measurement, Run, blocking, interleave, timed
+from benchmarks.harness import MS, Goal, Measurement, Run, interleave
 from sandbox import AsyncSandboxManager
 
 _WARM = 2
@@ -31,7 +31,14 @@ async def measure(run: Run) -> AsyncIterator[Measurement]:
                 await manager.close_session(box.id)
                 return (acquired - started) * MS
 
-            floor = timed(blocking(lambda: BareClient.connect(raw.connection).close()))
+            async def floor() -> float:
+                await manager.start()
+                started = time.perf_counter()
+                client = BareClient.connect(raw.connection)
+                connected = time.perf_counter()
+                client.close()
+                return (connected - started) * MS
+
             mine, theirs = await interleave(run.n(40, 10), ours, floor, settle=0.05)
         raw.remove()
     yield Measurement(

@@ -16,7 +16,7 @@ from benchmarks.peers import image
 
 HERE = Path(__file__).parent
 HOME = Path('build/peers')
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds that one task may take."""
 
 TASKS = {
@@ -65,6 +65,7 @@ class Column:
     def _run(self, task: str) -> dict[str, Any]:
         command = [self.python, str(HERE / 'worker.py'), self.name, task, image.TAG]
         ours = {'PYTHONPATH': str(Path.cwd())} if not PEERS[self.name] else {}
+        said = ''
         try:
             done = subprocess.run(
                 command,
@@ -74,11 +75,12 @@ class Column:
                 timeout=PATIENCE,
                 env={**os.environ, **ours},
             )
+            said = done.stderr
             return dict(json.loads(done.stdout.splitlines()[-1]))
         except subprocess.TimeoutExpired:
             return {'value': None, 'note': f'not within {PATIENCE:.0f} s'}
         except (IndexError, ValueError):
-            last = done.stderr.strip().splitlines()[-1:] or ['nothing said']
+            last = said.strip().splitlines()[-1:] or ['nothing said']
             return {'value': None, 'note': f'fails: {last[0][:120]}'}
         finally:
             image.remove_containers()
@@ -88,7 +90,8 @@ class Column:
         samples, note = self.values.get(task), self.notes.get(task, '')
         if not samples:
             return note or '-'
-        figure = f'{statistics.median(samples):.3g} [{min(samples):.3g} - {max(samples):.3g}]'
+        spread = f' [{min(samples):.3g} - {max(samples):.3g}]' if len(samples) > 1 else ''
+        figure = f'{statistics.median(samples):.3g}{spread}'
         return f'{figure}; {note}' if note else figure
 
 

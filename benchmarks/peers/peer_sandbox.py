@@ -15,13 +15,19 @@ class Adapter:
         self._box.start()
 
     def run(self, code: str, timeout: float) -> str:
-        """Run a cell; the whole output is in a file if it is long."""
-        result = self._box.execute(code, timeout)
-        if result.outcome == 'timeout':
-            raise TimeoutError
-        spilled = next((file for file in result.artifacts if 'stdout' in file.path), None)
-        return self._box.read(spilled.path).decode() if spilled else result.stdout
+        """Run a cell."""
+        return printed(self._box, code, timeout)
 
     def close(self) -> None:
         """End it."""
         self._box.close()
+
+
+def printed(box: Sandbox, code: str, timeout: float) -> str:
+    """Run a cell and return all that it printed, from the file that holds it if it is long."""
+    result = box.execute(code, timeout)
+    if result.outcome == 'timeout':
+        raise TimeoutError
+    if result.full_output:
+        return box.read(result.full_output[0].path).decode()
+    return result.stdout
