@@ -188,4 +188,17 @@ class AgentMessage(BaseModel):
             if 'surrogates not allowed' not in str(error):
                 raise
         text = json.dumps(self.model_dump(mode='json', **kwargs), indent=indent, ensure_ascii=False)
-        return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+        return without_surrogates(text)
+
+
+def without_surrogates(text: str) -> str:
+    """Replace what UTF-8 cannot hold.
+
+    Args:
+        text: a text, such as one of a model's or of a file's name.
+
+    Returns:
+        The text with U+FFFD for each half of a surrogate pair that is alone; two halves that
+        belong together become their character.
+    """
+    return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')

@@ -26,7 +26,7 @@ from lagent.view import ModelView
 
 _PREVIEW = 2_000  # characters of an artifact's preview
 _FOLDER = re.compile(r'^(?:sandbox:)?(?:/mnt/data/|/workspace/|\./)?')
-_LINK = re.compile(r'\]\(\s*<?([^()<>\n]+?)>?\s*\)')
+_LINK = re.compile(r'\]\(([^()\n]+)\)')  # one class of characters, so that it takes linear time
 _QUOTED = re.compile(r'`([^`\n]+\.(?:png|jpe?g|svg|pdf|csv|tsv|xlsx|json|parquet|html|txt|md))`')
 
 
@@ -304,6 +304,6 @@ def _shown(name: str) -> str:
 def _references(text: str) -> list[str]:
     """The files that an answer links to or names in backticks."""
     found = [*_LINK.findall(text), *_QUOTED.findall(text)]
-    names = (_FOLDER.sub('', unquote(name).strip()) for name in found)
+    names = (_FOLDER.sub('', unquote(name.strip(' \t<>'))) for name in found)
     is_file = re.compile(r'(?![\w+.-]+:)[^#]*\.\w{1,8}').fullmatch
     return list(dict.fromkeys(name for name in names if is_file(name)))

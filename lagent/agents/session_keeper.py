@@ -165,6 +165,11 @@ class SessionKeeper(Coder):
             if message.type == UPLOAD and isinstance(message.extra_info, dict)
             for name in message.extra_info.get('files', ())
         )
+        if target.name in names:
+            raise FileExistsError(
+                f'{target.name} is also a file of the session, which belongs beside the notebook; '
+                'nothing was written. Export under another name.'
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=target.parent, prefix='.export-') as scratch:
             if names:
