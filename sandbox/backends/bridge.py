@@ -131,6 +131,8 @@ class Bridge:
         if channel is None:
             return  # it was closed here while that was on its way
         if frame.kind == DATA:
+            if not frame.payload:
+                raise BridgeError('data without a byte, which no credit bounds')
             channel.unread += len(frame.payload)
             if channel.unread > WINDOW:
                 raise BridgeError('more data than was asked for')
@@ -194,6 +196,7 @@ class Bridge:
                     await writer.drain()
                     channel.unread -= len(data)
                     self._send(CREDIT, number, len(data).to_bytes(4))
+                    await self._writer.drain()  # a sandbox that reads no credit gets none
                 if channel.ended:
                     return
                 channel.news.clear()

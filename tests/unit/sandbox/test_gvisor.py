@@ -34,7 +34,7 @@ def options(tmp_path):
 
 
 def test_nothing_of_the_host_is_shown(options):
-    assert options['volumes'] == {}
+    assert options['binds'] == {}
     assert options['runtime'] == 'runsc'
     assert options['network_mode'] == 'none'
     assert options['read_only'] is True
