@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from lagent.actions.interpreter import SandboxError, Sources
+from lagent.actions.interpreter import SandboxError
+from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
 from lagent.agents.session_keeper import (
     HIDDEN,

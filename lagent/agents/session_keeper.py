@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeVar
 
-from lagent.actions.interpreter import SandboxError, Source, Sources, execution_results
+from lagent.actions.interpreter import SandboxError, execution_results
+from lagent.actions.sandboxes import Source, Sources
 from lagent.agents.coder import Coder
 from lagent.agents.sessions import exclusive
 from lagent.analysis.look import MOST, SECONDS, found_profiles, look_code
