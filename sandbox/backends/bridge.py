@@ -24,9 +24,9 @@ from sandbox.backends.frames import (
     MAX_PAYLOAD,
     OPEN,
     WINDOW,
-    Attached,
     BridgeError,
     Decoder,
+    Demultiplexer,
     Frame,
     encode,
 )
@@ -51,7 +51,7 @@ class Bridge:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._attached, self._decoder = Attached(), Decoder()
+        self._demultiplexer, self._decoder = Demultiplexer(), Decoder()
         self._channels: dict[int, _Channel] = {}
         self._numbers = itertools.count(1)
         self._servers: list[asyncio.Server] = []
@@ -84,7 +84,7 @@ class Bridge:
     @property
     def said(self) -> str:
         """The last line of what the sandbox's first program wrote to its standard error."""
-        lines = self._attached.said.decode('utf-8', 'replace').split('\n')
+        lines = self._demultiplexer.said.decode('utf-8', 'replace').split('\n')
         return next((line.strip() for line in reversed(lines) if line.strip()), '')
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Bridge:
     async def _read(self) -> None:
         try:
             while data := await self._reader.read(MAX_PAYLOAD):
-                for piece in self._attached.feed(data):
+                for piece in self._demultiplexer.feed(data):
                     for frame in self._decoder.feed(piece):
                         self._handle(frame)
         except (OSError, BridgeError):

@@ -17,9 +17,9 @@ from sandbox.backends.frames import (
     MAX_PAYLOAD,
     OPEN,
     WINDOW,
-    Attached,
     BridgeError,
     Decoder,
+    Demultiplexer,
     Frame,
     encode,
 )
@@ -203,10 +203,10 @@ def test_frames_are_found_however_the_bytes_come():
 def test_output_is_told_from_errors_however_the_bytes_come():
     stream = mixed(b'out') + mixed(b'err', 2) + mixed(b'put') + mixed(b'?', 7)
     for size in (1, 3, len(stream)):
-        attached = Attached()
+        demultiplexer = Demultiplexer()
         pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
-        assert b''.join(p for piece in pieces for p in attached.feed(piece)) == b'output'
-        assert attached.said == b'err'
+        assert b''.join(p for piece in pieces for p in demultiplexer.feed(piece)) == b'output'
+        assert demultiplexer.said == b'err'
 
 
 def test_a_frame_that_is_too_long_is_refused_by_its_header():
