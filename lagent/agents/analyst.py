@@ -200,7 +200,7 @@ class DataAnalyst(SessionKeeper):
         answer = yield from super()._solve(message, session_id, kwargs)
         made = made_files(self._history(session_id)[before:])
         if made:
-            profiles = yield from self._look(made, session_id)
+            profiles = yield from self._look_at_made(made, session_id)
             info = answer.extra_info if isinstance(answer.extra_info, dict) else {}
             answer.extra_info = {**info, 'artifacts': [_artifact(each) for each in profiles]}
         return answer

@@ -127,7 +127,15 @@ class SessionKeeper(Coder):
         infos = yield from call(self.interpreter.files, session_id=session_id)
         there = {info.path: info for info in infos}
         kept = [there[info.path] for info in made if info.path in there]
-        return (yield from self._look(kept, session_id))
+        return (yield from self._look_at_made(kept, session_id))
+
+    def _look_at_made(self, infos: Sequence[Any], session_id: Hashable) -> Flow[list[FileProfile]]:
+        """Have the first files that code made looked at: how many there are is its own choice."""
+        profiles = yield from self._look(infos[:MOST], session_id)
+        for info in infos[MOST:]:
+            reason = f'it was not looked at: only the first {MOST} of {len(infos):,} files were'
+            profiles.append(FileProfile(path=info.path, size=info.size, error=reason))
+        return profiles
 
     # Sessions
 

@@ -188,6 +188,24 @@ def test_artifacts_are_files_that_are_still_there():
     assert agent.artifacts('another') == []
 
 
+def test_of_very_many_artifacts_only_the_first_are_looked_at():
+    names = [f'{number:03}.csv' for number in range(120)]
+    agent = analyst([CODE, 'Done.'], done(*names))
+    looks = []
+    execute = agent.interpreter.execute
+
+    def look(code, **kwargs):
+        looks.append(code)
+        return execute(code, **kwargs)
+
+    agent.interpreter.execute = look
+    artifacts = agent('How much?').extra_info['artifacts']
+    assert [artifact['path'] for artifact in artifacts] == names
+    assert len(looks) == 1
+    assert [artifact['kind'] for artifact in artifacts[49:51]] == ['table', 'unknown']
+    assert 'only the first 50 of 120 files' in artifacts[50]['preview']
+
+
 def test_undo_takes_back_the_last_question_and_keeps_what_is_known_of_files():
     agent = analyst(['a', CODE, 'b', 'c'], done())
     agent('1')
