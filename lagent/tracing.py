@@ -108,8 +108,11 @@ class _Tracing:
         if agent.description:
             attributes['gen_ai.agent.description'] = str(agent.description)
         kind = self._trace.SpanKind.INTERNAL
-        with self._span(f'invoke_agent {name}', kind, attributes):
-            return (yield from flow)
+        with self._span(f'invoke_agent {name}', kind, attributes) as seen:
+            answer = yield from flow
+            if getattr(answer, 'type', None) == 'limit':
+                seen.span.set_attribute('lagent.ended', 'limit')
+            return answer
 
     def effect(self, effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
         is_model = effect.kind == 'model'

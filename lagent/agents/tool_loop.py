@@ -120,12 +120,12 @@ class ToolAgent(Agent):
         try:
             return (yield from self._act(reply, session_id))
         except (RepeatedCall, NotDone) as refused:
-            return self._feedback(str(refused))
+            return unanswered.results(refused) or self._feedback(str(refused))
         except RunSuspended:
             raise  # the same reply is carried out when the run goes on
         except BaseException as error:
             lost = self._feedback(self._lost_result.format(unanswered.words(error)))
-            self._close(lost, error, session_id)
+            self._close(unanswered.results(error) or lost, error, session_id)
             raise
 
     def _check_unread(

@@ -138,16 +138,23 @@ class Completion(str):
             text: the new text.
 
         Returns:
-            A new completion; this one is unchanged.
+            A new completion; this one is unchanged. Where the text is really another one, it has
+            no `prompt_token_ids`: a model would go on from the tokens of the old text.
         """
-        return type(self)(text, **self._fields())
+        fields = self._fields()
+        if text != self:
+            fields['prompt_token_ids'] = None
+        return type(self)(text, **fields)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nobody changes what it holds, and that may be as long as a conversation.
-        return self.replace_text(str(self))
+        copied = str.__new__(type(self), self)
+        for name in _FIELDS:
+            setattr(copied, name, getattr(self, name))
+        return copied
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         return (str(self),), self._fields()

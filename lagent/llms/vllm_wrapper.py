@@ -1,6 +1,7 @@
 """VllmModel and AsyncVllmModel: models that vLLM runs."""
 
 import asyncio
+import sys
 import threading
 import time
 import uuid
@@ -191,8 +192,13 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
     _loop: asyncio.AbstractEventLoop | None = None
 
     def _load(self, arguments: dict[str, Any]) -> Any:
-        engine_args = self._vllm.AsyncEngineArgs(**arguments)
-        return self._vllm.AsyncLLMEngine.from_engine_args(engine_args)
+        class Engine(self._vllm.AsyncLLMEngine):  # type: ignore[misc, name-defined]
+            def __del__(self) -> None:
+                # At the end of the process vLLM's modules are gone, and so are its own processes.
+                if not sys.is_finalizing():
+                    super().__del__()
+
+        return Engine.from_engine_args(self._vllm.AsyncEngineArgs(**arguments))
 
     def close(self) -> None:
         """Stop the engine's process. Closing twice does nothing."""

@@ -34,9 +34,10 @@ LAYERS = {
         ['kernel.collector', 'kernel.render'],
         ['kernel', 'backends', 'image'],
         ['files', 'outputs', 'reaper', 'sweep'],
+        ['pool'],
         ['core'],
         ['session'],
-        ['manager', 'pool', 'backends.fake'],
+        ['manager', 'backends.fake'],
         ['console', 'doctor', 'conformance'],
         ['cli', '__main__'],
     ],
@@ -55,7 +56,7 @@ OUTSIDE = 'sandbox.conformance'
 
 # `lagent` sees nothing of `sandbox` but its public names, and in these places only. The portal is
 # there because a process has one, and a sandbox works without lagent.
-MAY_IMPORT_SANDBOX = {'lagent.actions.interpreter', 'lagent.portal'}
+MAY_IMPORT_SANDBOX = {'lagent.actions.interpreter', 'lagent.actions.sandboxes', 'lagent.portal'}
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

@@ -37,6 +37,7 @@ from lagent.agents import (
 )
 from lagent.errors import RunSuspended
 from lagent.journal import Approval, record
+from lagent.limits import RunLimits
 from lagent.llms import AsyncScriptedModel, Completion, ScriptedModel, Usage
 from lagent.schema import AgentMessage
 from lagent.tracing import instrument, traced
@@ -436,3 +437,15 @@ def test_what_kernels_and_models_make_up_stays_small(seen: Seen) -> None:
     assert (code.attributes or {})['error.type'] == '_OTHER'
     assert max(len(span.name) for span in seen.spans) < 200
     assert max(len(span.to_json()) for span in seen.spans) < 2_000
+
+
+def test_an_answer_that_a_limit_gave_is_marked(seen: Seen) -> None:
+    limits = RunLimits(model_calls=1, on_limit='return')
+    links = [Agent(ScriptedModel(lambda _: 'yes'), name=name) for name in ('first', 'second')]
+    with traced(seen.tracers, seen.meters):
+        assert Sequential(*links, name='chain', limits=limits)('Hello?').type == 'limit'
+    chain = seen.named('invoke_agent chain')
+    assert (chain.attributes or {})['lagent.ended'] == 'limit'
+    assert chain.status.status_code is StatusCode.UNSET
+    second = seen.named('invoke_agent second')
+    assert (second.attributes or {})['error.type'] == 'lagent.errors.LimitExceeded'

@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 from lagent.memory import Memory
+from lagent.utils.copies import copy_messages
 
 
 class DefaultAggregator:
@@ -71,7 +72,7 @@ class DefaultAggregator:
                 raise TypeError(f'a message of a template is a dict, not {type(item).__name__}')
             if missing := {'role', 'content'} - item.keys():
                 raise KeyError(f'a message of a template needs {sorted(missing)}: {item!r}')
-        return copy.deepcopy(list(system_intruction))
+        return copy_messages(list(system_intruction))  # type: ignore[no-any-return]
 
 
 def said(content: Any) -> str:
