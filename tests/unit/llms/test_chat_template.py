@@ -59,6 +59,10 @@ def test_content_is_always_a_string() -> None:
     assert text_of(dialog) == ('user:hi;assistant:;tool:;assistant:', '')
 
 
+def test_what_utf_8_cannot_hold_is_replaced_as_tokenizers_refuse_it() -> None:
+    assert text_of([{'role': 'user', 'content': 'a\ud800'}])[0].startswith('user:a\ufffd;')
+
+
 def test_arguments_are_decoded_for_the_template() -> None:
     tokenizer = Tokenizer()
     calls = [
