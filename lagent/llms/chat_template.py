@@ -202,6 +202,6 @@ def _decoded(call: dict[str, Any]) -> dict[str, Any]:
     function = dict(call.get('function') or {})
     try:
         function['arguments'] = json.loads(function['arguments'])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return call
     return {**call, 'function': function}

@@ -249,12 +249,11 @@ async def _drain(pieces: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _encodable(value: Any) -> Any:
-    """The same for JSON without halves of surrogate pairs, which would end every later request."""
-    if isinstance(value, str):
-        return without_surrogates(value)
-    if isinstance(value, dict):
-        return {key: _encodable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encodable(item) for item in value]
-    return value
+def _encodable(body: dict[str, Any]) -> dict[str, Any]:
+    """The same without halves of surrogate pairs, which would end every request of a session."""
+    text = json.dumps(body, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        body = json.loads(without_surrogates(text))
+    return body

@@ -68,10 +68,11 @@ def test_arguments_are_decoded_for_the_template() -> None:
     calls = [
         {'id': 'c1', 'function': {'name': 'f', 'arguments': '{"a": 1}'}},
         {'id': 'c2', 'function': {'name': 'f', 'arguments': '{"a": '}},
+        {'id': 'c3', 'function': {'name': 'f', 'arguments': '[' * 100_000}},
     ]
     chat_prompt(tokenizer, [{'role': 'assistant', 'content': '', 'tool_calls': calls}])
     arguments = [c['function']['arguments'] for c in tokenizer.messages[0]['tool_calls']]
-    assert arguments == [{'a': 1}, '{"a": ']
+    assert arguments == [{'a': 1}, '{"a": ', '[' * 100_000]
 
 
 def test_a_reply_can_be_begun_for_the_model() -> None:
