@@ -211,4 +211,8 @@ def without_surrogates(text: str) -> str:
         The text with U+FFFD for each half of a surrogate pair that is alone; two halves that
         belong together become their character.
     """
-    return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+    return str(text)

@@ -120,7 +120,8 @@ class GPTAPI(ChatCompletions, BlockingRemoteModel):
         json_mode: ask for JSON objects.
         key: the API key, or several that are used in turn; ``'ENV'`` takes ``$OPENAI_API_KEY``.
             A key whose quota is used up is dropped. With a server of your own it may be missing.
-        org: the organization, or several that are used in turn.
+        org: the organization, or several that are used in turn; of as many as there are keys, each
+            key has its own.
         meta_template: how roles are named; see `APITemplateParser`.
         api_base: the server's URL, up to ``/v1`` or with ``/chat/completions``. Without one,
             ``$OPENAI_BASE_URL``, else OpenAI's own.
