@@ -17,7 +17,8 @@ from lagent.journal.runs import answer_of, opening_of
 from lagent.journal.timeline import plain
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
 from lagent.schema import AgentMessage
-from lagent.trajectory import Sample, Step, samples
+from lagent.steps import Step
+from lagent.trajectory import Sample, samples
 
 _AUTHOR = 'model'
 

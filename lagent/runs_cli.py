@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagent.console import printable
-from lagent.errors import JournalError, RunSuspended
+from lagent.errors import ExtraMissing, JournalError, RunSuspended
 from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
@@ -117,8 +117,8 @@ def export(
     run_id: RunId,
     form: Annotated[Form, typer.Option('--format', '-f', help='What to write.')],
     to: Annotated[
-        Path | None, typer.Option('--to', '-o', help='File; the standard output by default.')
-    ] = None,
+        typer.FileTextWrite, typer.Option('--to', '-o', encoding='utf-8', help='File.')
+    ] = '-',  # type: ignore[assignment]
     where: Where = DEFAULT_JOURNAL,
 ) -> None:
     """Write a run for other programs: training data, a Jupyter notebook, or its events.
@@ -136,11 +136,7 @@ def export(
             lines = [json.dumps(each.to_dict()) for each in exports.trajectories(journal, run)]
         else:
             lines = [as_line(line) for line in exports.events(journal, run)]
-    text = ''.join(f'{line}\n' for line in lines)
-    if to is None:
-        typer.echo(text, nl=False)
-    else:
-        to.write_text(text, 'utf-8')
+    to.writelines(f'{line}\n' for line in lines)
 
 
 @runs_app.command()
@@ -237,7 +233,7 @@ def _journal(where: str) -> Iterator[Journal]:
         _check_there(where)
         with runs_.opened(where) as journal:
             yield journal
-    except JournalError as error:
+    except (JournalError, ExtraMissing) as error:
         Console(stderr=True).print(Text(printable(str(error)), style='red'))
         raise typer.Exit(USAGE) from None
 

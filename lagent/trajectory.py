@@ -9,12 +9,13 @@ of messages, and its `missing` says why.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lagent.effects import Event
 from lagent.events import TextStream, json_value
+from lagent.steps import Step
 
 VERSION = 1
 
@@ -23,42 +24,13 @@ _ROLE, _CONTENT = 'role', 'content'
 
 
 @dataclass(kw_only=True, slots=True)
-class Step:
-    """An effect that has ended.
-
-    Attributes:
-        kind: the effect's kind.
-        name: which model, tool or interpreter was asked.
-        payload: what was asked.
-        result: what it gave; None if it failed.
-        error: what it failed with, in words.
-        seconds: how long it took.
-        run: the run's name.
-        session: the run's session.
-        position: where in the run it stands, see `lagent.positions`; ``''`` where nobody counted.
-        call_id: what the provider calls the tool call, where that is known.
-        ended: whether it has ended at all.
-    """
-
-    kind: str
-    name: str
-    payload: Any
-    result: Any = None
-    error: str | None = None
-    seconds: float = 0.0
-    run: str = ''
-    session: Any = 0
-    position: str = ''
-    call_id: str | None = None
-    ended: bool = False
-
-
-@dataclass(kw_only=True, slots=True)
 class Turn:
     """One reply of a model.
 
     Attributes:
         text: the reply.
+        reasoning: what the model thought before it, where the provider separates that.
+        tool_calls: calls in the provider's own format.
         tokens: where in the sample's `token_ids` it is: from, up to; None without ids.
         finish_reason: how it ended.
         stop_reason: the stop word or token that ended it.
@@ -68,6 +40,8 @@ class Turn:
     """
 
     text: str
+    reasoning: str | None
+    tool_calls: Sequence[Any]
     tokens: tuple[int, int] | None
     finish_reason: str | None
     stop_reason: str | int | None
@@ -263,16 +237,14 @@ class _Tokens:
 def _extended(made: list[Sample], step: Step, prompt: Any, reply: Any) -> Sample:
     """The sample that goes on with a reply; a new one, unless an earlier one is its beginning."""
     tokens = _Tokens.of(reply)
-    own = [each for each in made if (each.session, each.model) == (step.session, step.name)]
-    own.reverse()
-    own.sort(key=lambda each: each.run != step.run)  # two runs may have begun alike
-    for sample in own:
-        if isinstance(tokens, str):
-            fits = sample.missing is not None and _goes_on(prompt, sample.messages)
-        else:
-            fits = sample.token_ids is not None and _begins(tokens.before, sample.token_ids)
-        if fits:
-            break
+    fitting = [
+        each
+        for each in made
+        if (each.session, each.model) == (step.session, step.name) and _fits(each, prompt, tokens)
+    ]
+    own = [each for each in fitting if each.run == step.run]  # two runs may have begun alike
+    if fitting:
+        sample = (own or fitting)[-1]
     else:
         sample = Sample(run=step.run, session=step.session, model=step.name)
         if isinstance(tokens, str):
@@ -285,6 +257,8 @@ def _extended(made: list[Sample], step: Step, prompt: Any, reply: Any) -> Sample
     sample.turns.append(
         Turn(
             text=str(reply),
+            reasoning=getattr(reply, 'reasoning', None),
+            tool_calls=getattr(reply, 'tool_calls', ()),
             tokens=where,
             finish_reason=getattr(reply, 'finish_reason', None),
             stop_reason=getattr(reply, 'stop_reason', None),
@@ -294,6 +268,15 @@ def _extended(made: list[Sample], step: Step, prompt: Any, reply: Any) -> Sample
         )
     )
     return sample
+
+
+def _fits(sample: Sample, prompt: Any, tokens: _Tokens | str) -> bool:
+    """Whether a prompt goes on where a sample ends."""
+    if isinstance(tokens, str):
+        if sample.messages is None or sample.missing is None or not _is_dialog(prompt):
+            return False
+        return _begins([*map(_key, prompt)], [*map(_key, sample.messages)])
+    return sample.token_ids is not None and _begins(tokens.before, sample.token_ids)
 
 
 def _add_tokens(sample: Sample, tokens: _Tokens) -> tuple[int, int]:
@@ -316,13 +299,29 @@ def _add_messages(sample: Sample, prompt: Any, reply: Any) -> None:
     if not _is_dialog(prompt):
         sample.messages = sample.message_mask = None
         return
-    replies = {turn.text for turn in sample.turns}
-    messages = [*prompt, {_ROLE: 'assistant', _CONTENT: str(reply)}]
-    sample.messages = messages
-    sample.message_mask = [
-        int(each.get(_ROLE) == 'assistant' and str(each.get(_CONTENT)) in replies)
-        for each in prompt
-    ] + [1]
+    replies = [_key(_as_message(turn.text, turn.tool_calls)) for turn in sample.turns]
+    said = _as_message(str(reply), getattr(reply, 'tool_calls', ()))
+    sample.messages = [*prompt, said]
+    sample.message_mask = [*(int(_key(each) in replies) for each in prompt), 1]
+
+
+def _as_message(text: str, calls: Iterable[Any]) -> dict[str, Any]:
+    message: dict[str, Any] = {_ROLE: 'assistant', _CONTENT: text}
+    asked = [
+        {
+            'id': call.id,
+            'type': 'function',
+            'function': {'name': call.name, 'arguments': call.arguments},
+        }
+        for call in calls
+    ]
+    return message | ({'tool_calls': asked} if asked else {})
+
+
+def _key(message: dict[str, Any]) -> Any:
+    """What makes two messages the same one, however they are written."""
+    ids = [call.get('id') for call in message.get('tool_calls') or ()]
+    return message.get(_ROLE), message.get(_CONTENT) or '', ids
 
 
 def _add_tool(step: Step, turns: list[tuple[str, Sample, int]]) -> None:
@@ -359,19 +358,14 @@ def _scopes(position: str) -> Iterator[str]:
 
 
 def _begins(whole: list[Any], beginning: list[Any]) -> bool:
-    return whole[: len(beginning)] == beginning
+    # Most of what does not fit is told by one look.
+    end = len(beginning)
+    return (
+        end <= len(whole)
+        and (not end or whole[end - 1] == beginning[-1])
+        and (whole[:end] == beginning)
+    )
 
 
 def _is_dialog(prompt: Any) -> bool:
     return isinstance(prompt, list) and all(isinstance(each, dict) for each in prompt)
-
-
-def _goes_on(prompt: Any, messages: list[Any] | None) -> bool:
-    """Whether a dialog goes on from messages whose last one is a reply."""
-    if messages is None or not _is_dialog(prompt):
-        return False
-    keys = (_ROLE, _CONTENT)
-    return _begins(
-        [[each.get(key) for key in keys] for each in prompt],
-        [[each.get(key) for key in keys] for each in messages],
-    )

@@ -21,7 +21,7 @@ LAYERS = {
         ['view'],
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
         ['agents'],
-        ['events'],
+        ['events', 'steps'],
         ['console', 'distributed', 'serve', 'trace_content', 'tracing', 'trajectory', 'export'],
         ['runs_cli'],
         ['cli', '__main__'],

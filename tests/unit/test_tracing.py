@@ -87,9 +87,10 @@ class Seen:
 
 
 @pytest.fixture
-def seen() -> Iterator[Seen]:
+def seen(caplog: pytest.LogCaptureFixture) -> Iterator[Seen]:
     made = Seen()
     yield made
+    assert not [each for each in caplog.records if each.name.startswith('opentelemetry')]
     made.tracers.shutdown()
     made.meters.shutdown()
     assert trace.get_current_span() is trace.INVALID_SPAN, 'a span is left behind'

@@ -9,9 +9,10 @@ import pytest
 from lagent.actions import ActionExecutor, Interpreter, tool_api
 from lagent.agents import Agent, Coder
 from lagent.effects import subscribe
-from lagent.llms import Completion, ScriptedModel
+from lagent.llms import Completion, ScriptedModel, ToolCall
 from lagent.schema import AgentMessage
-from lagent.trajectory import Collector, Sample, Step, samples, write_samples
+from lagent.steps import Step
+from lagent.trajectory import Collector, Sample, samples, write_samples
 from sandbox import FakeBackend
 
 CODE = '```python\nprint(6 * 7)\n```'
@@ -122,6 +123,29 @@ def test_texts_that_go_on_are_one_conversation() -> None:
     assert first.message_mask == [0, 0, 1, 0, 1]
     assert [turn.text for turn in first.turns] == ['a', 'b']
     assert second.message_mask == [0, 0, 1]
+
+
+def test_native_tool_calls_are_kept_and_joined() -> None:
+    asks = Completion('', tool_calls=[ToolCall('c1', 'add', '{"a": 1}')], reasoning='Adding.')
+    dialog = [{'role': 'user', 'content': 'q'}]
+    written = [{'id': 'c1', 'type': 'function', 'function': {'name': 'add', 'arguments': ''}}]
+    longer = [
+        *dialog,
+        {'role': 'assistant', 'content': None, 'tool_calls': written},
+        {'role': 'tool', 'tool_call_id': 'c1', 'content': '2'},
+    ]
+    other = [*dialog, {'role': 'assistant', 'content': None, 'tool_calls': [{'id': 'c2'}]}]
+    first, second = samples([asked(asks, dialog), asked('2', longer), asked('x', other)])
+    assert first.message_mask == [0, 1, 0, 1]
+    assert first.turns[0].reasoning == 'Adding.'
+    assert second.message_mask == [0, 0, 1]
+    (alone,) = samples([asked(asks, dialog)])
+    assert alone.messages is not None
+    assert alone.messages[-1]['tool_calls'][0]['function'] == {
+        'name': 'add',
+        'arguments': '{"a": 1}',
+    }
+    assert alone.to_dict()['turns'][0]['tool_calls'][0]['name'] == 'add'
 
 
 def test_batches_failures_and_what_has_not_ended() -> None:

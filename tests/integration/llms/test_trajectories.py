@@ -10,7 +10,7 @@ import pytest
 
 from lagent import export
 from lagent.actions import Interpreter
-from lagent.agents import Agent, AsyncAgent, Coder
+from lagent.agents import Agent, AsyncAgent, Coder, StreamingAgent
 from lagent.effects import subscribe
 from lagent.journal import SqliteJournal, record
 from lagent.llms import AsyncVllmModel, Completion, HFTransformerChat
@@ -123,3 +123,13 @@ def test_code_between_turns(tiny_model: Path) -> None:
         told = llm.tokenizer.decode(sample.token_ids[slice(*tool.tokens)])
         assert '42' in told
         assert told.endswith(prefill)
+
+
+@pytest.mark.model
+def test_streamed_replies(tiny_model: Path) -> None:
+    agent = StreamingAgent(HFTransformerChat(str(tiny_model), **GREEDY))
+    collector = Collector()
+    with subscribe(collector):
+        turns = [[*agent(text, return_token_ids=True)][-1].content for text in QUESTIONS[:2]]
+    (sample,) = collector.samples()
+    check(sample, turns)

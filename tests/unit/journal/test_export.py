@@ -1,6 +1,7 @@
 """What `lagent runs export` writes of a recorded run."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,20 @@ def test_tools_failures_and_plain_functions(tmp_path: Path) -> None:
     assert '"a": 1' in tool['source']
     (code,) = [cell for cell in notebook['cells'] if cell['cell_type'] == 'code']
     assert (code['source'], code['metadata']['tags']) == ('x', ['raises-exception'])
+
+
+def test_what_can_not_be_written_is_said(
+    where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_ = ['runs', 'export', 'asked', '--journal', str(where), '--format']
+    result = CliRunner().invoke(
+        cli.app, [*export_, 'events', '--to', str(tmp_path / 'none' / 'file')]
+    )
+    assert result.exit_code == 1
+    assert 'No such file' in result.output.replace('\n', ' ')
+    result = CliRunner().invoke(cli.app, [*export_, 'poem'])
+    assert result.exit_code == 2
+    monkeypatch.setitem(sys.modules, 'nbformat', None)
+    result = CliRunner().invoke(cli.app, [*export_, 'notebook'])
+    assert result.exit_code == 2
+    assert 'lagent-sandbox[notebook]' in result.output
