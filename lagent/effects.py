@@ -98,6 +98,8 @@ class Stage(IntEnum):
 
     JOURNAL = 10
     """Knows results from before; approval is asked here, for effects that are not known yet."""
+    CASSETTE = 15
+    """Stands for the world: gives what it gave when it was recorded, to the journal, too."""
     LIVE = 20
     """Sees only what is really going to be done."""
 
@@ -137,6 +139,7 @@ _interceptors: ContextVar[tuple[tuple[Stage, Interceptor], ...]] = ContextVar(
 )
 _subscribers: ContextVar[tuple[Subscriber, ...]] = ContextVar('lagent_subscribers', default=())
 _running: ContextVar[_Running | None] = ContextVar('lagent_effect', default=None)
+_offline: ContextVar[bool] = ContextVar('lagent_offline', default=False)
 
 
 @contextmanager
@@ -171,6 +174,22 @@ def intercept(interceptor: Interceptor, stage: Stage) -> Iterator[None]:
         # An abandoned stream is ended by the collector, in whatever context that runs.
         with suppress(ValueError):
             _interceptors.reset(token)
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Say that all that models answer inside the ``with`` block is known from before."""
+    token = _offline.set(True)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            _offline.reset(token)
+
+
+def is_offline() -> bool:
+    """Whether no model is going to be asked, so that one may be made without its key."""
+    return _offline.get()
 
 
 def replay(

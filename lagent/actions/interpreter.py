@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from pydantic_core import SchemaSerializer, core_schema
 
 import sandbox
+from lagent.actions.cell_codec import compact, complete
 from lagent.actions.cell_report import report
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
@@ -51,7 +52,13 @@ class CellResult(ExecutionResult):
     )
 
 
-register(CellResult, 'cell', CellResult.to_dict, CellResult.from_dict)
+_BLANK = CellResult(Outcome.OK).to_dict()
+register(
+    CellResult,
+    'cell',
+    lambda result: compact(result.to_dict(), _BLANK),
+    lambda values: CellResult.from_dict(complete(values, _BLANK)),
+)
 
 
 def execution_results(message: AgentMessage) -> list[ExecutionResult]:

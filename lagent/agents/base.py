@@ -22,6 +22,7 @@ from lagent.errors import LimitExceeded
 from lagent.flow import Flow, arun, call, run
 from lagent.hooks import Hook
 from lagent.limits import RunLimits
+from lagent.llms.effect import model_name
 from lagent.memory import Memory, MemoryManager
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
@@ -305,21 +306,6 @@ class AsyncAgent(Agent):
 
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
         return self.llm.chat(prompt, session_id, **kwargs)
-
-
-def model_name(llm: Any) -> str:
-    """What a model is called in events and errors.
-
-    Args:
-        llm: a model object of any kind.
-
-    Returns:
-        Its model type or path where it has one, else its class's name.
-    """
-    for attribute in ('model_type', 'path'):
-        if isinstance(name := getattr(llm, attribute, None), str):
-            return name
-    return type(llm).__name__
 
 
 def _as_message(message: Any) -> AgentMessage:

@@ -7,12 +7,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from lagent.agents.base import Agent, AsyncAgent, model_name
+from lagent.agents.base import Agent, AsyncAgent
 from lagent.agents.growing_reply import GrowingReply
 from lagent.agents.sessions import wait_async
 from lagent.context import resolve_session
 from lagent.effects import Effect, emit, within
 from lagent.flow import Emit, Flow, astream, each, stream
+from lagent.llms.effect import model_name
 from lagent.schema import AgentMessage, ModelStatusCode
 
 G = TypeVar('G')
