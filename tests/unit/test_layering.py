@@ -20,7 +20,7 @@ LAYERS = {
         ['effects', 'positions'],
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'journal'],
         ['agents'],
-        ['console', 'distributed', 'serve'],
+        ['console', 'distributed', 'serve', 'testing', 'pytest_plugin'],
         ['runs_cli'],
         ['cli', '__main__'],
     ],
@@ -35,7 +35,7 @@ LAYERS = {
         ['core'],
         ['session'],
         ['manager', 'pool', 'backends.fake'],
-        ['console', 'doctor', 'conformance'],
+        ['console', 'doctor', 'conformance', 'pytest_plugin'],
         ['cli', '__main__'],
     ],
 }

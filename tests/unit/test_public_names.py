@@ -221,6 +221,7 @@ PUBLIC = {
         'ToolParser',
         'ToolStatusCode',
     ],
+    'lagent.testing': ['Call', 'Run', 'ask', 'properties'],
     'lagent.utils': [
         'GeneratorWithReturn',
         'async_as_completed',
