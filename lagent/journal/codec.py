@@ -34,6 +34,7 @@ BLOB_SIZE = 2_048
 """Characters or bytes from which on a text or bytes are kept beside the record, by their digest."""
 
 _DEPTH = 100
+_STR = {str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +146,22 @@ class Encoder:
         return digest
 
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
-        if TAG not in value and all(type(key) is str for key in value):
-            text = self._redactor.text
-            return {text(key): self._item(key, each, depth) for key, each in value.items()}
-        pairs = [[self.encode(key, depth), self._item(key, v, depth)] for key, v in value.items()]
-        return {TAG: 'dict', 'v': pairs}
+        if TAG not in value and {*map(type, value)} <= _STR:
+            text, is_secret = self._redactor.text, self._redactor.is_secret_name
+            tree = {}
+            for key, item in value.items():
+                if type(item) is str:  # nearly all that there is: the messages of a model
+                    tree[text(key)] = REDACTED if item and is_secret(key) else self._text(item)
+                else:
+                    tree[text(key)] = self.encode(item, depth)
+            return tree
+        return {TAG: 'dict', 'v': [self._pair(key, item, depth) for key, item in value.items()]}
 
-    def _item(self, key: Any, value: Any, depth: int) -> Any:
-        if type(value) is not str:
-            return self.encode(value, depth)
-        if value and type(key) is str and self._redactor.is_secret_name(key):
-            return REDACTED
-        return self._text(value)
+    def _pair(self, key: Any, item: Any, depth: int) -> list[Any]:
+        is_named = type(key) is str and type(item) is str and bool(item)
+        if is_named and self._redactor.is_secret_name(key):
+            item = REDACTED
+        return [self.encode(key, depth), self.encode(item, depth)]
 
     def _tagged(self, kind: type, value: Any, depth: int) -> Any:
         if kind is float:

@@ -126,8 +126,12 @@ class Journal(Protocol):
         expires: float,
         records: Sequence[Record],
         blobs: Mapping[str, bytes],
+        *,
+        durable: bool = True,
     ) -> None:
         """Add records to a run under its lease, which is renewed.
+
+        With `durable=False` they need to survive the process, and not a machine that loses power.
 
         Raises:
             LeaseLost: the lease is somebody else's by now; nothing was added.

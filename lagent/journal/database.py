@@ -33,11 +33,15 @@ class Database(Protocol):
 
     dialect: str
 
-    def transaction(self, *, writes: bool = True) -> AbstractContextManager[Execute]:
+    def transaction(
+        self, *, writes: bool = True, durable: bool = True
+    ) -> AbstractContextManager[Execute]:
         """All the statements of a ``with`` block or none, durable at its end.
 
         Args:
             writes: whether it changes anything; it waits for others that do.
+            durable: whether it survives that the machine loses power, and not only that the process
+                dies.
 
         Raises:
             JournalUnavailable: the database can't be reached, read or written.
@@ -50,7 +54,8 @@ class Database(Protocol):
 class SqliteDatabase:
     """A file, which many processes and threads may use at the same time.
 
-    It is in WAL mode with ``synchronous=FULL``: a commit is on the disk when it returns.
+    It is in WAL mode with ``synchronous=FULL``: a commit is on the disk when it returns. One that
+    need not be durable is ``NORMAL``: it is in the file, and on the disk with the next one.
 
     Args:
         path: the file; it and its folder are made when they are not there.
@@ -65,11 +70,12 @@ class SqliteDatabase:
         self._pid = 0
 
     @contextmanager
-    def transaction(self, *, writes: bool = True) -> Iterator[Execute]:
+    def transaction(self, *, writes: bool = True, durable: bool = True) -> Iterator[Execute]:
         """See `Database.transaction`."""
         with self._lock:
             try:
                 connection = self._connected()
+                connection.execute(f'PRAGMA synchronous = {"FULL" if durable else "NORMAL"}')
                 connection.execute('BEGIN IMMEDIATE' if writes else 'BEGIN')
                 try:
                     yield lambda sql, values: _done(connection.execute(sql, dict(values)))
@@ -91,7 +97,6 @@ class SqliteDatabase:
                 self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
             )
             connection.execute('PRAGMA journal_mode = WAL')
-            connection.execute('PRAGMA synchronous = FULL')
             self._connection, self._pid = connection, os.getpid()
         return self._connection
 
@@ -125,7 +130,7 @@ class AlchemyDatabase:
         self.dialect: str = self._engine.dialect.name
 
     @contextmanager
-    def transaction(self, *, writes: bool = True) -> Iterator[Execute]:
+    def transaction(self, *, writes: bool = True, durable: bool = True) -> Iterator[Execute]:
         """See `Database.transaction`."""
         text = self._sqlalchemy.text
         try:
@@ -135,6 +140,8 @@ class AlchemyDatabase:
                     result = connection.execute(text(sql), dict(values))
                     return Done(result.fetchall() if result.returns_rows else (), result.rowcount)
 
+                if not durable and self.dialect == 'postgresql':
+                    execute('SET LOCAL synchronous_commit TO off', {})
                 yield execute
         except self._sqlalchemy.exc.SQLAlchemyError as error:
             raise JournalUnavailable(

@@ -95,6 +95,8 @@ class Recording:
             NotRecordable: the payload or the result can't be written.
             JournalUnavailable: the journal can't be written.
         """
+        if _recording.get() is not self:
+            return (yield from flow)  # it belongs to a run inside of this one, which records it
         if self._over is not None:
             raise self._over
         try:
@@ -195,10 +197,14 @@ class Recording:
     def _renew(self) -> None:
         self.journal.renew(self.run.id, self._owner, time.time() + LEASE)
 
-    def _append(self, records: list[Record], blobs: dict[str, bytes]) -> None:
+    def _append(
+        self, records: list[Record], blobs: dict[str, bytes], *, durable: bool = True
+    ) -> None:
         # A conversation brings its images along with every call.
         new = {digest: data for digest, data in blobs.items() if digest not in self._kept}
-        self.journal.append(self.run.id, self._owner, time.time() + LEASE, records, new)
+        self.journal.append(
+            self.run.id, self._owner, time.time() + LEASE, records, new, durable=durable
+        )
         self._kept.update(new)
 
     def _text_of(self, body: Any) -> str:
@@ -280,8 +286,12 @@ class Recording:
         return error
 
     def _perform(self, doing: '_Doing', flow: Flow[Any]) -> Flow[Any]:
+        # A machine that forgets the intent of what is repeatable does it again, as it would anyway.
         yield from blocking_call(
-            self._append, [doing.record('intent', doing.asked.body)], doing.blobs
+            self._append,
+            [doing.record('intent', doing.asked.body)],
+            doing.blobs,
+            durable=not doing.effect.repeatable,
         )
         doing.started = time.monotonic()
         with entered(Scope(self.run.id, doing.position)):

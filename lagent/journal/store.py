@@ -157,9 +157,11 @@ class SqlJournal:
         expires: float,
         records: Sequence[Record],
         blobs: Mapping[str, bytes],
+        *,
+        durable: bool = True,
     ) -> None:
         """See `Journal.append`."""
-        with self._database.transaction() as execute:
+        with self._database.transaction(durable=durable) as execute:
             _hold(execute, run_id, owner, expires)
             for record in records:
                 _add(execute, run_id, record)

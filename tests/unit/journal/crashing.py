@@ -44,9 +44,9 @@ def happen(line: str) -> None:
 
 
 class Journal(SqliteJournal):
-    def append(self, *args: Any) -> None:
+    def append(self, *args: Any, **kwargs: Any) -> None:
         moment()
-        super().append(*args)
+        super().append(*args, **kwargs)
         moment()
 
     def release(self, *args: Any) -> None:

@@ -239,9 +239,11 @@ def test_images_are_written_once(journal: Any) -> None:
     written: list[int] = []
     append = journal.append
 
-    def counting(run_id: str, owner: str, expires: float, records: Any, blobs: Any) -> None:
+    def counting(
+        run_id: str, owner: str, expires: float, records: Any, blobs: Any, **kwargs: Any
+    ) -> None:
         written.extend(len(data) for data in blobs.values())
-        append(run_id, owner, expires, records, blobs)
+        append(run_id, owner, expires, records, blobs, **kwargs)
 
     journal.append = counting
     llm = ScriptedModel(lambda messages: 'seen')

@@ -220,6 +220,14 @@ def test_a_commit_is_on_the_disk(journal: SqliteJournal) -> None:
     with journal._database.transaction() as execute:
         assert execute('PRAGMA journal_mode', {}).rows[0][0] == 'wal'
         assert execute('PRAGMA synchronous', {}).rows[0][0] == 2  # FULL
+    with journal._database.transaction(durable=False) as execute:
+        assert execute('PRAGMA synchronous', {}).rows[0][0] == 1  # NORMAL
+
+
+def test_what_need_not_be_durable_is_there_for_others(any_journal: SqlJournal) -> None:
+    owner = begun(any_journal)
+    any_journal.append('r', owner, time.time() + SOON, [intent()], {}, durable=False)
+    assert len(any_journal.records('r')) == 1
 
 
 def test_nothing_of_a_failed_transaction_is_kept(any_journal: SqlJournal) -> None:

@@ -303,10 +303,10 @@ async def test_flows_in_an_event_loop_do_not_block_it(journal: SqliteJournal) ->
     threads: set[int] = set()
     append = journal.append
 
-    def slow(*args: Any) -> None:
+    def slow(*args: Any, **kwargs: Any) -> None:
         threads.add(threading.get_ident())
         time.sleep(0.05)
-        append(*args)
+        append(*args, **kwargs)
 
     journal.append = slow  # type: ignore[method-assign]
     ticks = 0
@@ -330,11 +330,13 @@ async def test_a_cancellation_does_not_lose_what_has_happened(journal: SqliteJou
     append, writing = journal.append, asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slow(run_id: str, owner: str, expires: float, records: Any, blobs: Any) -> None:
+    def slow(
+        run_id: str, owner: str, expires: float, records: Any, blobs: Any, **kwargs: Any
+    ) -> None:
         if records[0].type == 'result':
             loop.call_soon_threadsafe(writing.set)
             time.sleep(0.1)
-        append(run_id, owner, expires, records, blobs)
+        append(run_id, owner, expires, records, blobs, **kwargs)
 
     async def work() -> None:
         with record(journal, 'r'):
@@ -348,6 +350,32 @@ async def test_a_cancellation_does_not_lose_what_has_happened(journal: SqliteJou
         await task
     with record(journal, 'r'):
         assert await arun(perform(Effect('tool', 'pay', 3), dies)) == 'paid'
+
+
+def test_a_run_inside_of_a_run_records_its_own_effects(journal: SqliteJournal) -> None:
+    done: list[str] = []
+
+    def step(name: str) -> None:
+        run(perform(Effect('tool', name, None), done.append, name))
+
+    def work() -> None:
+        step('before')
+        with record(journal, 'inner') as inner:
+            if not inner.is_done:
+                step('inside')
+        step('after')
+
+    with pytest.raises(ZeroDivisionError), record(journal, 'outer'):
+        work()
+        raise ZeroDivisionError
+    with record(journal, 'outer'):
+        work()
+    assert done == ['before', 'inside', 'after']
+    names = {
+        run_id: [r.name for r in journal.records(run_id) if r.type == 'intent']
+        for run_id in ('outer', 'inner')
+    }
+    assert names == {'outer': ['before', 'after'], 'inner': ['inside']}
 
 
 def test_limits_count_what_is_given_back(journal: SqliteJournal) -> None:
