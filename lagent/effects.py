@@ -9,7 +9,7 @@ such as a journal that knows the result from an earlier attempt, tells subscribe
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -139,7 +139,7 @@ _interceptors: ContextVar[tuple[tuple[Stage, Interceptor], ...]] = ContextVar(
 )
 _subscribers: ContextVar[tuple[Subscriber, ...]] = ContextVar('lagent_subscribers', default=())
 _running: ContextVar[_Running | None] = ContextVar('lagent_effect', default=None)
-_offline: ContextVar[bool] = ContextVar('lagent_offline', default=False)
+_offline: ContextVar[frozenset[str]] = ContextVar('lagent_offline', default=frozenset())
 
 
 @contextmanager
@@ -177,19 +177,28 @@ def intercept(interceptor: Interceptor, stage: Stage) -> Iterator[None]:
 
 
 @contextmanager
-def offline() -> Iterator[None]:
-    """Say that all that models answer inside the ``with`` block is known from before."""
-    token = _offline.set(True)
+def offline(kinds: Iterable[str]) -> Iterator[None]:
+    """Say that all effects of some kinds inside the ``with`` block are known from before.
+
+    Args:
+        kinds: ``'model'``, ``'tool'``, ``'kernel'``.
+    """
+    token = _offline.set(_offline.get() | frozenset(kinds))
     try:
         yield
     finally:
+        # An abandoned stream is ended by the collector, in whatever context that runs.
         with suppress(ValueError):
             _offline.reset(token)
 
 
-def is_offline() -> bool:
-    """Whether no model is going to be asked, so that one may be made without its key."""
-    return _offline.get()
+def is_offline(kind: str) -> bool:
+    """Whether nothing of a kind is done here, so that what does it may be missing.
+
+    Args:
+        kind: ``'model'``: a model may be made without its key. ``'kernel'``: there is no sandbox.
+    """
+    return kind in _offline.get()
 
 
 def replay(

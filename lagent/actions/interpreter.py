@@ -18,11 +18,12 @@ from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import current_context, resolve_session
-from lagent.effects import Effect, emit, listening, mark_not_begun, within
+from lagent.effects import Effect, emit, is_offline, listening, mark_not_begun, within
 from lagent.errors import NotDone, OutcomeUnknown, RepeatedCall
 from lagent.flow import Flow, arun, call, each, run
 from lagent.hooks import Hook
 from lagent.journal.codec import register
+from lagent.journal.errors import NotCaptured
 from lagent.schema import AgentMessage
 from sandbox import (
     ExecutionEvent,
@@ -335,12 +336,20 @@ class Interpreter(Responder):
     def _in_session(
         self, method: str, session: Hashable | None, *args: Any, **kwargs: Any
     ) -> Flow[Any]:
+        if is_offline('kernel'):
+            raise NotCaptured(
+                'In a replay there is no sandbox, and cassettes do not hold its files: '
+                f'{method}() has nothing to give. Let a cell print what the test is about, or use '
+                'replay(..., strict=True).'
+            )
         box = yield from self._box(session)
         return (yield from call(getattr(box, method), *args, **kwargs))
 
     def _upload(
         self, paths: Source | Iterable[Source], session: Hashable | None
     ) -> Flow[list[FileInfo]]:
+        if is_offline('kernel'):  # the cells that are going to use them are not executed
+            return [_of_host(path) for path in _paths(paths)]
         box = yield from self._box(session)
         uploaded: list[FileInfo] = []
         for path in _paths(paths):
@@ -419,6 +428,11 @@ class AsyncInterpreter(AsyncResponder, Interpreter):
 
 def _paths(paths: Source | Iterable[Source]) -> list[Path]:
     return [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+
+
+def _of_host(path: Path) -> FileInfo:
+    info = path.stat()
+    return FileInfo(path.name, info.st_size, info.st_mtime)
 
 
 def carried(result: ExecutionResult) -> CellResult:

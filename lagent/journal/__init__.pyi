@@ -10,6 +10,7 @@ from .errors import Diverged as Diverged
 from .errors import JournalUnavailable as JournalUnavailable
 from .errors import LeaseLost as LeaseLost
 from .errors import NoSuchRun as NoSuchRun
+from .errors import NotCaptured as NotCaptured
 from .errors import NothingToDecide as NothingToDecide
 from .errors import NotReadable as NotReadable
 from .errors import NotRecordable as NotRecordable

@@ -173,16 +173,17 @@ def _lines(effects: list[Taped]) -> Iterator[dict[str, Any]]:
 
 
 def _beginning(effects: list[Taped], index: int) -> int:
-    """The earlier model call whose messages are the first ones of a call: that with most."""
-    effect, best, most = effects[index], 0, 0
-    if effect.kind != 'model' or not isinstance(effect.asked, list):
-        return 0
-    for number, other in enumerate(effects[:index], start=1):
-        if other.kind == 'model' and isinstance(other.asked, list):
-            size = len(other.asked)
-            if size > most and effect.asked[:size] == other.asked:
-                best, most = number, size
-    return best
+    """The latest model call whose messages are the first ones of a call; 0 for none."""
+    asked = _conversation(effects[index])
+    for number in range(index, 0, -1) if asked else ():
+        earlier = _conversation(effects[number - 1])
+        if earlier and asked[: len(earlier)] == earlier:
+            return number
+    return 0
+
+
+def _conversation(effect: Taped) -> list[Any]:
+    return effect.asked if effect.kind == 'model' and isinstance(effect.asked, list) else []
 
 
 def _bytes(line: dict[str, Any]) -> bytes:

@@ -158,6 +158,12 @@ class NotRecorded(JournalError):
         return type(self), (self.path, self.asked, self.reason)
 
 
+class NotCaptured(JournalError):
+    """Something is asked for that no cassette holds, such as a file of a sandbox."""
+
+    code = 'not_captured'
+
+
 class Unused(JournalError):
     """A cassette has calls that were not made: the run took another way, or ended early.
 

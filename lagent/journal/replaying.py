@@ -166,8 +166,8 @@ class Replay:
                 interceptor: Any = Recorder(self._kinds, redactor)
             else:
                 interceptor = self._load(redactor)
-                if 'model' in self._kinds:
-                    stack.enter_context(offline())
+                done = {'kernel'} if self._strict else set()
+                stack.enter_context(offline(set(self._kinds) - done))
             stack.enter_context(intercept(interceptor, Stage.CASSETTE))
             self._stack = stack.pop_all()
         if isinstance(interceptor, Recorder):

@@ -136,7 +136,7 @@ class Messages(RemoteModel):
         )
         if key == 'ENV':
             key = next((found for name in _KEY_VARIABLES if (found := os.environ.get(name))), '')
-        if not key and is_offline():
+        if not key and is_offline('model'):
             key = 'EMPTY'
         if not key:
             raise ConfigError(

@@ -49,7 +49,7 @@ class ChatCompletions(RemoteModel):
         if key == 'ENV':
             # Servers of one's own mostly want none, but the protocol has no way to send none.
             key = os.environ.get('OPENAI_API_KEY') or ('EMPTY' if url else '')
-        if not key and is_offline():
+        if not key and is_offline('model'):
             key = 'EMPTY'
         if not key:
             raise ConfigError(

@@ -105,6 +105,7 @@ PUBLIC = {
         'JournalUnavailable',
         'LeaseLost',
         'NoSuchRun',
+        'NotCaptured',
         'NotReadable',
         'NotRecordable',
         'NotRecorded',

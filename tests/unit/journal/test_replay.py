@@ -13,6 +13,7 @@ from lagent.effects import subscribe
 from lagent.errors import ConfigError
 from lagent.journal import (
     BadCassette,
+    NotCaptured,
     NotRecorded,
     OutputsDiffer,
     Unused,
@@ -432,6 +433,31 @@ async def test_functions_are_decorated(tape: Path) -> None:
         @replay(tape)
         def items() -> Any:
             yield 1
+
+
+def test_files_are_not_put_into_sandboxes_that_are_not_there(tape: Path, tmp_path: Path) -> None:
+    table = tmp_path / 'table.csv'
+    table.write_text('a,b\n')
+    read = cell("print(open('table.csv').read())")
+    with (
+        Interpreter(backend='local', unsafe=True) as interpreter,
+        replay(tape, record='once'),
+    ):
+        interpreter.upload(table)
+        recorded = interpreter(read).content
+    with replay(tape):
+        interpreter = Interpreter(manager=NoSandbox())
+        assert [(info.path, info.size) for info in interpreter.upload(table)] == [('table.csv', 4)]
+        assert interpreter(read).content == recorded
+        with pytest.raises(NotCaptured, match='strict=True'):
+            interpreter.download('table.csv', to=tmp_path)
+    with (
+        Interpreter(backend='local', unsafe=True) as interpreter,
+        replay(tape, strict=True),
+    ):
+        interpreter.upload(table)
+        interpreter(read)
+        assert [info.path for info in interpreter.files()] == ['table.csv']
 
 
 def test_a_journal_records_what_a_cassette_gives(tape: Path, tmp_path: Path) -> None:
