@@ -21,7 +21,7 @@ endif
 DEMO_RUN := $(if $(BACKEND),$(SUBMAKE) host-kernel,scripts/with-docker.sh $(SUBMAKE) image)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit lint format types examples wheel image model data env lock clean host-kernel run-demo run-tests run-examples
+.PHONY: help demo test bench unit lint format types examples wheel image model data env lock clean host-kernel run-demo run-tests run-examples run-bench
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ demo: ## A model writes code, a container runs it, the answer comes back
 test: ## All tests but those for a GPU; ARGS='-k fence' passes options to pytest
 	@scripts/env.sh test
 	@scripts/with-docker.sh $(SUBMAKE) image model run-tests
+
+bench: ## Figures beside their floors; ARGS='--quick round_trip' chooses, ARGS=--help tells more
+	@scripts/env.sh test
+	@scripts/with-docker.sh $(SUBMAKE) image run-bench
 
 unit: env ## The tests that need neither Docker nor a model
 	@$(BIN)/pytest -m 'not docker and not model and not gpu' $(ARGS)
@@ -85,6 +89,9 @@ run-demo:
 
 run-tests:
 	@$(BIN)/pytest -m 'not gpu' $(ARGS)
+
+run-bench:
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 run-examples:
 	@scripts/examples.sh

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any
 
 from benchmarks.harness import MS, US, Goal, Measurement, Run, Side, interleave
-
 from lagent.context import run_context
 from lagent.effects import Effect, perform
 from lagent.flow import run as drive

@@ -29,7 +29,7 @@ DIGEST_FILE, DIGEST_ALL = 1 << 18, 1 << 21
 QUICK_ENTRIES, QUICK_FRAME, QUICK_TIME = 256, 1 << 17, 0.005
 """Entries, bytes and seconds of a listing that the supervisor itself may make."""
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CODES = {
     errno.ENOENT: 'not_found',
     errno.ENOTDIR: 'not_a_directory',
@@ -100,13 +100,13 @@ class Workspace:
 
     def open_directory(self, parts: list[bytes], *, create: bool = False) -> int:
         """Return a descriptor of a directory; a link on the way is refused by the kernel."""
-        current = os.open(self._path, _DIRECTORY)
+        current = _open_directory(self._path)
         for part in parts:
             try:
                 if create:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(part, 0o755, dir_fd=current)
-                following = os.open(part, _DIRECTORY, dir_fd=current)
+                following = _open_directory(part, current)
             finally:
                 os.close(current)
             current = following
@@ -358,6 +358,20 @@ _OPERATIONS: dict[str, Callable[[socket.socket, dict[str, Any], _Body, Workspace
     'delete': _delete,
 }
 OPERATIONS = frozenset(_OPERATIONS)
+
+
+def _open_directory(name: str | bytes, parent: int | None = None) -> int:
+    # Not with O_DIRECTORY: together with it, gVisor heeds O_NOFOLLOW no more.
+    try:
+        descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+        raise
+    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    return descriptor
 
 
 def _file_parts(path: object) -> list[bytes]:

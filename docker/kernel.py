@@ -10,54 +10,46 @@ follows another one finds that one's files, so until its first cell it reads, ma
 nothing in a place that code can write to.
 """
 
-import codecs
 import contextlib
 import contextvars
 import faulthandler
 import functools
-import json
+import importlib
 import os
-import select
 import shutil
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import zmq
-from ipykernel.iostream import OutStream
+from ipykernel import ipkernel
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.autocall import ZMQExitAutocall
+from IPython.core.formatters import DisplayFormatter
 from IPython.core.profiledir import ProfileDir
-from jupyter_client.jsonutil import json_clean, json_default
 from traitlets import Type, default, observe
 from traitlets.config import Config
 
+from .messages import Messages
+from .output import Publisher, Stream
+
+sys.modules['debugpy'] = None  # type: ignore[assignment]
+"""The debugger is of no use here, and to import it takes a quarter of the kernel's start."""
+for _name in (
+    *('IPython.core.completerlib', 'IPython.core.debugger', 'IPython.core.oinspect'),
+    *('IPython.extensions.storemagic', 'ipykernel.debugger'),
+    *('tornado.platform.asyncio', 'tornado.queues', 'unicodedata'),
+):
+    importlib.import_module(_name)  # a kernel that is forked from here has them, too
+
 IOPUB_HIGH_WATER_MARK = 100_000
 _ASYNCIO_HINT = 'An event loop is running in this session already: write `await main()` instead.'
-
-
-def _spell_out(error: UnicodeError) -> tuple[str, int]:
-    """Write what UTF-8 cannot hold as the text of its escape, ready for use inside JSON."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    bad = error.object[error.start : error.end]
-    return ''.join(f'\\\\u{ord(character):04x}' for character in bad), error.end
-
-
-def pack(message: Any) -> bytes:
-    """Turn a message into JSON; half a surrogate pair in a string must not cost the message."""
-    try:
-        text = json.dumps(message, default=json_default, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):
-        text = json.dumps(json_clean(message), default=json_default, ensure_ascii=False)
-    return text.encode('utf-8', 'sandbox.spell_out')
 
 
 class Exit(ZMQExitAutocall):
@@ -69,12 +61,56 @@ class Exit(ZMQExitAutocall):
         raise SystemExit if code is None else SystemExit(code)
 
 
+class Display(DisplayFormatter):
+    """Knows what has no representation but text, and asks no other formatter about it."""
+
+    PLAIN = frozenset((int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset))
+
+    def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
+        """Return the representations of an object, and what is to be said of them."""
+        if include is None and exclude is None and type(obj) in self.PLAIN and self._is_free(obj):
+            text = self.formatters['text/plain'](obj)
+            if isinstance(text, str):
+                return {'text/plain': text}, {}
+        return super().format(obj, include, exclude)
+
+    def _is_free(self, obj: Any) -> bool:
+        """Tell whether nobody has registered another formatter for what is usually plain."""
+        for formatter in self._others:
+            known = formatter._trait_values  # as they are now, without a call for each
+            by_type = known.get('type_printers')
+            if by_type is None or not by_type.keys().isdisjoint(type(obj).__mro__):
+                return False
+            if known.get('deferred_printers') or id(obj) in known.get('singleton_printers', ()):
+                return False
+        return True
+
+    @functools.cached_property
+    def _others(self) -> list[Any]:
+        plain = self.formatters['text/plain']
+        rich = [each for each in self.formatters.values() if each is not plain]
+        return [self.ipython_display_formatter, self.mimebundle_formatter, *rich]
+
+
 class Shell(ZMQInteractiveShell):
     """The shell that runs the cells."""
 
     @default('exiter')
     def _default_exiter(self) -> Exit:
         return Exit(self)
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Return the Python of a cell. The kernel asks for it, and then the shell does, too."""
+        known, transformed = self.__dict__.pop('_transformed', (None, ''))
+        if raw_cell is not known:
+            transformed = super().transform_cell(raw_cell)
+            self.__dict__['_transformed'] = raw_cell, transformed
+        return str(transformed)
+
+    def init_display_formatter(self) -> None:
+        """Make our own."""
+        self.display_formatter = Display(parent=self)
+        self.configurables.append(self.display_formatter)
 
     def init_ipython_dir(self, _: str | None) -> None:
         """Leave it without a folder, which would be made where code may have put a link."""
@@ -111,67 +147,21 @@ class _Printable:
             return f'<str() of the exception failed with {type(failure).__name__}>'
 
 
-class Stream(OutStream):
-    """An output stream that has taken everything from its pipe when a cell is reported as ended.
+class MainThread:
+    """Stands where a kernel with subshells has the thread that hands requests on to them."""
 
-    What child processes and libraries write to descriptor 1 or 2 comes through a pipe, read by a
-    thread. The cell may be over before that thread runs, and the next one would get the output.
+    def __init__(self) -> None:
+        self.parent_thread = threading.main_thread()
 
-    And no message is larger than the host wants to read: what is printed at once, or faster than
-    it is sent, goes out in pieces.
-    """
-
-    PIECE = 1 << 18
-    CHUNK, MOST_CHUNKS = 1 << 16, 16  # together as much as a pipe can hold
-
-    def write(self, string: str) -> int:
-        """Write a text."""
-        if not isinstance(string, str):
-            raise TypeError(f'write() argument must be str, not {type(string).__name__}')
-        for start in range(0, len(string), self.PIECE):
-            piece = string[start : start + self.PIECE]
-            super().write(piece)
-            self._unsent += len(piece)
-            if self._unsent >= self.PIECE:
-                self._unsent = 0
-                self.flush()
-        return len(string)
-
-    def fileno(self) -> int:
-        """Return the captured descriptor, so that what children write to it is seen."""
-        return int(self._original_stdstream_fd)
-
-    def drain(self) -> None:
-        """Take what was written to the pipe until now."""
-        with self._draining:
-            for _ in range(self.MOST_CHUNKS):
-                try:
-                    data = os.read(self._fid, self.CHUNK)
-                except BlockingIOError:
-                    return
-                self.write(self._decoder.decode(data))
-
-    def _setup_stream_redirects(self, name: str) -> None:
-        self._unsent = 0
-        self._draining = threading.Lock()
-        self._decoder = codecs.getincrementaldecoder('utf-8')('replace')
-        super()._setup_stream_redirects(name)
-
-    def _watch_pipe_fd(self) -> None:
-        os.set_blocking(self._fid, False)
-        poll = select.poll()
-        poll.register(self._fid, select.POLLIN)
-        while self._should_watch:
-            poll.poll()
-            self.drain()
-            # Else this thread would have the lock again before anybody who waits for it.
-            time.sleep(0.001)
+    def __bool__(self) -> bool:
+        return False
 
 
 class Kernel(IPythonKernel):
     """The kernel that answers the host's requests."""
 
     shell_class = Type(Shell)
+    _supports_kernel_subshells = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -189,9 +179,31 @@ class Kernel(IPythonKernel):
                     os.dup2(pipe, number)
         super().set_parent(ident, parent, channel)
 
+    def pre_handler_hook(self) -> None:
+        """Let an interrupt break off what a request runs, but not what it sends."""
+        self.iopub_thread.forget()
+        self.saved_sigint_handler = signal.signal(signal.SIGINT, self.iopub_thread.on_interrupt)
+
+    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Answer the request to run a cell, even when an interrupt comes before the cell."""
+        self.iopub_thread.hold()
+        await super().execute_request(stream.socket, ident, parent)
+
+    def start(self) -> None:
+        """Serve requests, and subscribers between them."""
+        super().start()
+        publisher = self.iopub_thread
+        self.io_loop.add_handler(publisher.socket.FD, publisher.welcome, self.io_loop.READ)
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        super()._publish_status(status, channel, parent)
+        if status == 'idle' and channel == 'shell':
+            self.iopub_thread.welcome()
+
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run a cell; a failure while its failure is reported is answered as well."""
         try:
+            self.iopub_thread.let_go()
             if self.before_code:
                 prepare, self.before_code = self.before_code, None
                 prepare()
@@ -214,6 +226,7 @@ class Kernel(IPythonKernel):
     def _drain(self) -> None:
         for stream in self._streams:
             stream.drain()
+            stream.flush()
 
 
 class Profile(ProfileDir):
@@ -228,6 +241,13 @@ class App(IPKernelApp):
     """Sets up the kernel's sockets and streams."""
 
     kernel_class = Type(Kernel)
+
+    @default('session')
+    def _session_default(self) -> Messages:
+        return Messages(parent=self)
+
+    def parse_command_line(self, *_: Any, **__: Any) -> None:
+        """Read no command line."""
 
     def load_config_file(self, *_: Any, **__: Any) -> None:
         """Read no configuration."""
@@ -249,8 +269,6 @@ class App(IPKernelApp):
 
     def init_sockets(self) -> None:
         """Bind the sockets so that the host, another user, may connect to them."""
-        codecs.register_error('sandbox.spell_out', _spell_out)
-        self.session.pack = pack
         previous = os.umask(0)
         try:
             super().init_sockets()
@@ -259,9 +277,21 @@ class App(IPKernelApp):
 
     def init_iopub(self, context: Any) -> None:
         """Queue output for a slow reader, and wait for the reader once the queue is full."""
-        context.sndhwm = IOPUB_HIGH_WATER_MARK
-        super().init_iopub(context)
-        self.iopub_thread.socket.setsockopt(zmq.XPUB_NODROP, 1)
+        socket = context.socket(zmq.XPUB)
+        socket.linger = 1000
+        socket.sndhwm = IOPUB_HIGH_WATER_MARK
+        socket.setsockopt(zmq.XPUB_NODROP, 1)
+        self.iopub_port = self._bind_socket(socket, self.iopub_port)
+        self.configure_tornado_logger()
+        self.iopub_thread = Publisher(socket, pipe=True, session=self.session)
+        self.iopub_thread.start()
+        self.iopub_socket = self.iopub_thread.background_socket
+
+    def init_control(self, context: Any) -> None:
+        """Take requests on the main thread: for another one to hand them on takes time."""
+        super().init_control(context)
+        self.shell_channel_thread.io_loop.close()
+        self.shell_channel_thread = MainThread()
 
     def init_heartbeat(self) -> None:
         """Bind the last socket."""
@@ -272,6 +302,13 @@ class App(IPKernelApp):
         """Capture the streams, and let a crash leave its trace where the supervisor reads it."""
         super().init_io()
         faulthandler.enable(sys.stderr._original_stdstream_copy, all_threads=False)
+
+
+_look_up_parameters = functools.cache(ipkernel._accepts_parameters)
+
+
+def _accepts_parameters(method: Any, names: list[str]) -> Any:
+    return _look_up_parameters(method, tuple(names))
 
 
 def start_in_context(self: threading.Thread, start: Any = threading.Thread.start) -> None:
@@ -302,19 +339,19 @@ def run(connection_file: str, workspace: str) -> None:
         workspace: the folder the code works in; modules in it can be imported, but hide none of
             the installed ones.
     """
-    # The debugger is of no use here, and to import it takes a quarter of the kernel's start.
-    sys.modules['debugpy'] = None  # type: ignore[assignment]
     warnings.filterwarnings('ignore', message='To exit: use')
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShellApp.ignore_cwd = True
     config.InteractiveShell.colors = 'nocolor'
     config.Completer.use_jedi = False
-    config.IPKernelApp.outstream_class = f'{__name__}.Stream'
+    config.IPKernelApp.outstream_class = f'{Stream.__module__}.Stream'
     # Each cell would sleep that long in case its output is late: the host waits for it anyway.
     config.Kernel._execute_sleep = 0.0
     app = App.instance(config=config, connection_file=connection_file)
     app.initialize([])
+    app.log.setLevel(app.log_level)  # else records are made that nobody sees
+    ipkernel._accepts_parameters = _accepts_parameters
     app.kernel.before_code = functools.partial(prepare_for_code, workspace)
     os.chdir(workspace)
     threading.Thread.start = start_in_context  # type: ignore[method-assign]

@@ -23,6 +23,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.pid = 0
+        self.starting = False
         self.generation = 0
         self.exited: dict[str, Any] | None = None
         self.log_pipe = -1
@@ -34,12 +35,19 @@ class Kernel:
         """Processes killed for lack of memory since this kernel began."""
         return oom_kills() - self._oom_before
 
-    def began(self, pid: int, log_pipe: int) -> None:
-        """Take note of a new process."""
-        self.pid, self.exited = pid, None
+    def begins(self) -> None:
+        """Take note that a new process is on its way."""
+        self.pid, self.starting, self.exited = 0, True, None
         self.generation += 1
-        self.log_pipe, self._log = log_pipe, b''
         self._oom_before = oom_kills()
+
+    def logs_to(self, log_pipe: int) -> None:
+        """Take note of where its stderr can be read."""
+        self.log_pipe, self._log = log_pipe, b''
+
+    def began(self, pid: int) -> None:
+        """Take note of the new process."""
+        self.pid, self.starting = pid, False
 
     def read_log(self) -> bool:
         """Keep the end of what the kernel wrote to its real stderr; False at its end."""
@@ -56,7 +64,7 @@ class Kernel:
         """Take note of the exit status that `waitpid` gave, and return the event to report."""
         exit_code = os.waitstatus_to_exitcode(status)
         self.read_log()
-        self.pid = 0
+        self.pid, self.starting = 0, False
         self.exited = {
             'event': 'exited',
             'generation': self.generation,
@@ -82,17 +90,34 @@ def supervise() -> None:
     prctl(DUMPABLE, 0)
 
 
+def become_servant(channel: int) -> None:
+    """In a child: outlive nobody, and keep nothing of the parent's but one descriptor."""
+    os.setsid()
+    prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    silence()
+    os.closerange(3, channel)
+    os.closerange(channel + 1, os.sysconf('SC_OPEN_MAX'))
+
+
 def become_session(log: int) -> None:
     """In a child: lead a session of its own that outlives nobody, with `log` as its stderr."""
-    os.setsid()
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     prctl(DUMPABLE, 1)  # what follows writes to /proc/self, which would not be ours
     with contextlib.suppress(OSError):
         Path('/proc/self/oom_score_adj').write_text(KERNEL_OOM_SCORE, encoding='ascii')
+    silence()
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def silence() -> None:
+    """Read nothing from the standard streams, and write nothing to them."""
     nothing = os.open(os.devnull, os.O_RDWR)
-    for source, number in ((nothing, 0), (nothing, 1), (log, 2)):
-        os.dup2(source, number)
-    os.closerange(3, os.sysconf('SC_OPEN_MAX'))
+    for number in range(3):
+        os.dup2(nothing, number)
+    os.close(nothing)
 
 
 def oom_kills() -> int:
@@ -106,8 +131,8 @@ def oom_kills() -> int:
     return 0
 
 
-def descendants(spared: set[int]) -> set[int]:
-    """Return all processes below this one, without `spared` and without the dead."""
+def descendants(spared: set[int], roots: set[int]) -> set[int]:
+    """Return all processes below `roots`, without these, `spared` and the dead."""
     parents = {}
     for entry in os.scandir('/proc'):
         if entry.name.isdigit():
@@ -116,10 +141,10 @@ def descendants(spared: set[int]) -> set[int]:
                 state, parent = stat.rpartition(b')')[2].split()[:2]
                 parents[int(entry.name)] = (int(parent), state == b'Z')
     found: set[int] = set()
-    level = {os.getpid()}
+    level = roots
     while level:
         level = {pid for pid, (parent, _) in parents.items() if parent in level}
-        level -= spared | found
+        level -= spared | found | roots
         found |= level
     return {pid for pid in found if not parents[pid][1]}
 

@@ -1,4 +1,4 @@
-"""The first program of a sandbox: starts the kernel, watches it, and answers the host.
+"""The first program of a sandbox: has a kernel forked, watches it, and answers the host.
 
 It listens on a unix socket beside the kernel's own sockets. A frame is a 4-byte big-endian length
 and a JSON object of at most 1 MiB; a `size` in the object announces that many raw bytes behind it.
@@ -12,7 +12,7 @@ Without an owner for `--orphan-grace` seconds everything ends by itself. Standar
 """
 
 import argparse
-import importlib.util
+import importlib
 import json
 import os
 import select
@@ -28,25 +28,28 @@ from typing import Any, NoReturn
 
 MAX_WAITING = 8
 MAX_HELPERS = 8
+MAX_MODULES, MAX_MODULE_NAME = 64, 200
 MAX_UNSENT = 1 << 20
 FIRST_REQUEST = 10.0
 """Seconds within which a new connection must have said what it wants."""
 KILL_PATIENCE = 5.0
+FAILED = 1 << 8
+"""What `waitpid` says of a process that has ended with code 1."""
+
+
+# Python's isolated mode keeps the folder of the program off sys.path: make it a package.
+PACKAGE = ModuleType('sandbox_guest')
+PACKAGE.__path__ = [str(Path(__file__).resolve().parent)]
+sys.modules[PACKAGE.__name__] = PACKAGE
 
 
 def _sibling(name: str) -> ModuleType:
-    # Python's isolated mode keeps the folder of the program off sys.path.
-    path = Path(__file__).resolve().with_name(f'{name}.py')
-    spec = importlib.util.spec_from_file_location(f'sandbox_{name}', path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module(f'{PACKAGE.__name__}.{name}')
 
 
 files = _sibling('files')
 processes = _sibling('processes')
+zygote = _sibling('zygote')
 
 
 class Peer:
@@ -57,6 +60,7 @@ class Peer:
         self.deadline = time.monotonic() + FIRST_REQUEST
         self.received = bytearray()
         self.unsent = bytearray()
+        self.wanted = selectors.EVENT_READ
 
     def next_request(self) -> dict[str, Any] | None:
         """Return the next complete request.
@@ -81,17 +85,21 @@ class Peer:
 class Supervisor:
     """The event loop and what it looks after."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, handover: Any = None) -> None:
         self._options = options
+        self._handover = handover
         self._selector = selectors.DefaultSelector()
         self._kernel = processes.Kernel()
+        self._zygote: zygote.Zygote | None = None
         self._owner: Peer | None = None
         self._waiting: set[Peer] = set()
         self._helpers: set[int] = set()
         self._unowned_since = time.monotonic()
         self._stopping = False
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener = handover or socket.socket(socket.AF_UNIX)
         self._wake, self._waker = socket.socketpair()
+        # gVisor gives orphans to the first process, which is the bridge.
+        self._roots = {os.getpid()} if handover is None else {os.getpid(), os.getppid()}
 
     def run(self) -> None:
         """Serve until told to stop or left alone."""
@@ -102,7 +110,7 @@ class Supervisor:
             for key, ready in self._selector.select(self._tick()):
                 self._dispatch(key.data, ready)
             self._expire()
-        self._kill_session(spare_helpers=False)
+        self._kill_session(spare_ours=False)
 
     def _watch_signals(self) -> None:
         self._wake.setblocking(False)
@@ -114,10 +122,11 @@ class Supervisor:
         self._selector.register(self._wake, selectors.EVENT_READ, 'wake')
 
     def _listen(self) -> None:
-        path = self._options.dir / 'ctl'
-        self._listener.bind(str(path))
-        path.chmod(0o777)
-        self._listener.listen(MAX_WAITING)
+        if self._handover is None:
+            path = self._options.dir / 'ctl'
+            self._listener.bind(str(path))
+            path.chmod(0o777)
+            self._listener.listen(MAX_WAITING)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, 'listener')
 
@@ -143,6 +152,8 @@ class Supervisor:
         elif source == 'log':
             if not self._kernel.read_log():
                 self._close_log()
+        elif source == 'zygote':
+            self._hear_zygote()
         elif isinstance(source, Peer):
             if ready & selectors.EVENT_WRITE:
                 self._flush(source)
@@ -166,10 +177,15 @@ class Supervisor:
             if pid == 0:
                 return
             self._helpers.discard(pid)
+            self._hear_zygote()  # which may have just told whose end this is
             if pid == self._kernel.pid:
-                event = self._kernel.ended(status)
-                if self._owner:
-                    self._send(self._owner, event)
+                self._report(self._kernel.ended(status))
+            elif self._zygote and pid == self._zygote.pid:
+                self._lose_zygote(status)
+
+    def _report(self, event: dict[str, Any]) -> None:
+        if self._owner:
+            self._send(self._owner, event)
 
     # Connections
 
@@ -178,18 +194,20 @@ class Supervisor:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        peer_uid = struct.unpack(
-            '3i', connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        )[1]
-        # The kernel runs under our own uid: what connects with it may be the code it runs.
-        refused = peer_uid == os.getuid() and not self._options.same_uid
-        if refused or len(self._waiting) >= MAX_WAITING:
+        if not self._may_ask(connection) or len(self._waiting) >= MAX_WAITING:
             connection.close()
             return
         connection.setblocking(False)
         peer = Peer(connection)
         self._waiting.add(peer)
         self._selector.register(connection, selectors.EVENT_READ, peer)
+
+    def _may_ask(self, connection: socket.socket) -> bool:
+        if self._handover is not None or self._options.same_uid:
+            return True
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        # The kernel runs under our own uid: what connects with it may be the code it runs.
+        return bool(struct.unpack('3i', credentials)[1] != os.getuid())
 
     def _drop(self, peer: Peer) -> None:
         if peer.socket.fileno() < 0:
@@ -222,7 +240,7 @@ class Supervisor:
         operation = request['op']
         if peer is self._owner:
             self._send(peer, {'id': request.get('id'), **self._command(operation, request)})
-            if operation == 'own' and self._kernel.exited and not self._kernel.pid:
+            if operation == 'own' and self._kernel.exited:
                 self._send(peer, self._kernel.exited)
         elif operation == 'own' and self._owner is None:
             self._waiting.discard(peer)
@@ -259,7 +277,9 @@ class Supervisor:
             self._drop(peer)
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.unsent else 0)
-        self._selector.modify(peer.socket, wanted, peer)
+        if wanted != peer.wanted:
+            peer.wanted = wanted
+            self._selector.modify(peer.socket, wanted, peer)
 
     # What the owner may ask
 
@@ -275,7 +295,7 @@ class Supervisor:
         return {
             'ok': True,
             'pid': self._kernel.pid,
-            'kernel': 'running' if self._kernel.pid else 'ended',
+            'kernel': 'running' if self._runs() else 'ended',
             'generation': self._kernel.generation,
             'oom_kills': self._kernel.oom_kills,
         }
@@ -287,13 +307,29 @@ class Supervisor:
             if not self._kill_session():
                 raise files.RequestError('survivors', 'some processes could not be ended')
         elif operation == 'start':
-            if self._kernel.pid:
+            if self._runs():
                 raise files.RequestError('running', 'a kernel is running already')
             self._start_kernel()
+        elif operation == 'preload':
+            self._preload(request.get('modules'))
         elif operation == 'stop':
             self._stopping = True
         elif operation not in ('own', 'status'):
             raise files.RequestError('bad_request', 'no such operation')
+
+    def _runs(self) -> bool:
+        return bool(self._kernel.pid or self._kernel.starting)
+
+    def _preload(self, modules: object) -> None:
+        if (
+            not isinstance(modules, list)
+            or len(modules) > MAX_MODULES
+            or not all(isinstance(n, str) and len(n) <= MAX_MODULE_NAME for n in modules)
+        ):
+            raise files.RequestError('bad_request', 'modules must be a list of names')
+        if self._zygote is None:
+            raise files.RequestError('ended', 'the process that would import them has ended')
+        self._zygote.preload(modules)
 
     def _signal_kernel(self, number: int) -> None:
         if not self._kernel.pid:
@@ -303,18 +339,26 @@ class Supervisor:
         except (OSError, OverflowError) as error:
             raise files.RequestError('bad_request', str(error)) from None
 
-    def _kill_session(self, *, spare_helpers: bool = True) -> bool:
+    def _kill_session(self, *, spare_ours: bool = True) -> bool:
         """End every process of the session, and tell whether none is left.
 
         All are stopped first, since a stopped process cannot fork, and killed afterwards.
         """
-        spared = self._helpers if spare_helpers else set()
+        spared = self._helpers.copy() if spare_ours else set()
+        if self._zygote and self._zygote.owes:
+            self._zygote.proven = False  # it has the kernel, and is not given another chance
+        elif self._zygote and spare_ours:
+            spared.add(self._zygote.pid)
+
+        def living() -> set[int]:
+            return processes.descendants(spared, self._roots)
+
         deadline = time.monotonic() + KILL_PATIENCE
         stopped: set[int] = set()
-        while (fresh := processes.descendants(spared) - stopped) and time.monotonic() < deadline:
+        while (fresh := living() - stopped) and time.monotonic() < deadline:
             processes.send(signal.SIGSTOP, fresh)
             stopped |= fresh
-        while (left := processes.descendants(spared)) and time.monotonic() < deadline:
+        while (left := living()) and time.monotonic() < deadline:
             processes.send(signal.SIGKILL, left)
             select.select([self._wake], [], [], 0.01)
             self._woken()
@@ -323,23 +367,60 @@ class Supervisor:
     # Children
 
     def _start_kernel(self) -> None:
-        self._close_log()
+        if self._handover is not None:
+            self._handover.renew(self._options.dir)
         if self._options.forward:
             self._start_forwarder(*self._options.forward)
+        source = self._zygote or self._spawn_zygote()
+        self._kernel.begins()
+        self._ask_for_kernel(source)
+
+    def _spawn_zygote(self) -> Any:
+        self._zygote = zygote.Zygote.spawn(self._become_zygote)
+        self._selector.register(self._zygote.channel, selectors.EVENT_READ, 'zygote')
+        return self._zygote
+
+    def _ask_for_kernel(self, source: Any) -> None:
+        self._close_log()
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        try:
-            pid = os.fork()
-        except OSError:
-            os.close(reader)
-            os.close(writer)
-            raise
-        if pid == 0:
-            os.close(reader)
-            self._become_kernel(writer)
-        os.close(writer)
-        self._kernel.began(pid, reader)
+        self._kernel.logs_to(reader)
         self._selector.register(reader, selectors.EVENT_READ, 'log')
+        source.start(writer)
+        os.close(writer)
+
+    def _hear_zygote(self) -> None:
+        for answer in self._zygote.answers() if self._zygote else ():
+            if answer.get('pid'):
+                self._kernel.began(answer['pid'])
+                if answer['pid'] == self._zygote.pid:
+                    self._forget_zygote()
+                    return
+            elif 'pid' in answer:
+                self._report(self._kernel.ended(FAILED))
+            else:
+                self._report({'event': 'preloaded', 'failed': answer['preloaded']})
+
+    def _forget_zygote(self) -> Any:
+        forgotten, self._zygote = self._zygote, None
+        self._selector.unregister(forgotten.channel)
+        forgotten.channel.close()
+        return forgotten
+
+    def _lose_zygote(self, status: int) -> None:
+        lost = self._forget_zygote()
+        if lost.imports:
+            reason = 'the process that imported it has ended'
+            self._report({'event': 'preloaded', 'failed': {'': reason}})
+        if not lost.owes:
+            return
+        try:
+            if lost.proven:  # a cell can have ended it: what is new may do better
+                self._ask_for_kernel(self._spawn_zygote())
+                return
+        except OSError:
+            pass
+        self._report(self._kernel.ended(status))
 
     def _start_forwarder(self, port: str, target: str) -> None:
         # It is a process of the session and ends with it, so each kernel gets a new one.
@@ -360,18 +441,16 @@ class Supervisor:
             os.close(self._kernel.log_pipe)
             self._kernel.log_pipe = -1
 
-    def _become_kernel(self, log: int) -> NoReturn:
-        code = 1
-        try:
-            self._leave()
-            processes.become_session(log)
-            connection = str(self._options.dir / 'connection.json')
-            _sibling('kernel').run(connection, self._options.workspace)
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        finally:
-            os._exit(code)
+    def _become_zygote(self, channel: socket.socket) -> None:
+        self._leave()
+        connection = str(self._options.dir / 'connection.json')
+        zygote.Server(
+            channel,
+            _sibling,
+            connection,
+            self._options.workspace,
+            forks=self._handover is None,  # in gVisor, the bridge adopts all orphans
+        ).serve()
 
     def _delegate(self, peer: Peer, request: dict[str, Any]) -> None:
         if len(self._helpers) >= MAX_HELPERS:
@@ -420,9 +499,13 @@ def main() -> None:
         '--forward', nargs=2, metavar=('PORT', 'SOCKET'), help='carry a loopback port to a socket'
     )
     parser.add_argument('--same-uid', action='store_true', help='accept peers of our own uid')
+    parser.add_argument('--bridge', type=int, metavar='UID', help='serve our standard streams')
     options = parser.parse_args()
+    handover = None
+    if options.bridge is not None:
+        handover = _sibling('bridge').divide(options.bridge, options.dir)
     processes.supervise()
-    Supervisor(options).run()
+    Supervisor(options, handover).run()
 
 
 if __name__ == '__main__':

@@ -70,6 +70,7 @@ def make_coder(interpreter: Interpreter) -> tuple[Coder, str]:
         llm: Any = model_from_env(os.environ.get('MODEL'), os.environ.get('OPENAI_BASE_URL'))
         template = f'{CODER_PROMPT}\nFiles in the working directory: {TABLE.name}\n'
         return Coder(llm, interpreter, template), 'your model'
+    os.environ.setdefault('HF_HUB_DISABLE_PROGRESS_BARS', '1')  # there is a spinner already
     llm = HFTransformerChat(
         str(SMALL_MODEL),
         prefill='```python\n',

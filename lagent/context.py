@@ -5,20 +5,40 @@ threads that the portal starts as well. Nothing of it is ever a tool's parameter
 provider's request.
 """
 
+import os
 import threading
 import time
-import uuid
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from lagent.errors import LimitExceeded, RunCancelled
 from lagent.limits import RunLimits, RunUsage
 
+T = TypeVar('T')
+
 DEFAULT_SESSION = 0
 
 _NOT_GIVEN = RunLimits()  # by its identity: limits that nobody has asked for
+
+
+class Flag:
+    """What can be set once and looked at; waiting for it would need a `threading.Event`."""
+
+    __slots__ = ('_set',)
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        """Set it."""
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._set
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +56,12 @@ class RunContext:
     """
 
     session_id: Hashable = DEFAULT_SESSION
-    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    run_id: str = field(default_factory=lambda: os.urandom(16).hex())
     limits: RunLimits = _NOT_GIVEN
     usage: RunUsage = field(default_factory=RunUsage)
     started: float = field(default_factory=time.monotonic)
     cancel: threading.Event = field(default_factory=threading.Event)
-    ended: threading.Event = field(default_factory=threading.Event)
+    ended: Flag = field(default_factory=Flag)
 
     @property
     def deadline(self) -> float | None:
@@ -142,6 +162,17 @@ def run_context(
     finally:
         if outer is None:
             context.ended.set()
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _context.reset(token)
+        reset(_context, token)
+
+
+def reset(variable: ContextVar[T], token: Token[T]) -> None:
+    """Give a context variable its earlier value, where that is still possible.
+
+    Args:
+        variable: the variable.
+        token: what `set` gave.
+    """
+    try:  # noqa: SIM105 - `suppress` would take longer than all the rest
+        variable.reset(token)
+    except ValueError:
+        pass  # the collector ends an abandoned stream in whatever context it runs

@@ -246,6 +246,19 @@ def listening() -> bool:
     return bool(_subscribers.get()) and _running.get() is not None
 
 
+def is_performing(kind: Literal['model', 'tool', 'kernel']) -> bool:
+    """Whether the calling code is part of an effect.
+
+    Args:
+        kind: the kind of effect.
+
+    Returns:
+        True when the innermost effect that is being performed is of this kind.
+    """
+    running = _running.get()
+    return running is not None and running.effect.kind == kind
+
+
 def emit(data: Any) -> None:
     """Publish a piece of the result of the effect that is being performed.
 

@@ -30,10 +30,13 @@ class LagentError(Exception):
     Attributes:
         code: stable identifier of the kind of error, for logs and programs.
         retryable: whether the same call may succeed when it is made again.
+        results: the message with what had been done of the request that the error broke off, such
+            as the other tool calls of a reply; None if nothing had. It is not pickled.
     """
 
     code: ClassVar[str] = 'lagent_error'
     retryable: bool = False
+    results: Any = None
 
 
 class LimitExceeded(LagentError):

@@ -150,18 +150,20 @@ def run(flow: Flow[T]) -> T:
     Returns:
         The flow's return value.
     """
-    step = _Stepper(flow)
+    value: Any = None
+    error: BaseException | None = None
     while True:
         try:
-            request = step()
+            request = flow.send(value) if error is None else flow.throw(error)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        value, error = None, None
         if isinstance(request, Emit):
             continue
         try:
-            step.value = request()
-        except BaseException as error:  # noqa: BLE001 - the flow decides what to do with it
-            step.error = error
+            value = request()
+        except BaseException as raised:  # noqa: BLE001 - the flow decides what to do with it
+            error = raised
 
 
 async def arun(flow: Flow[T]) -> T:

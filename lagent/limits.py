@@ -140,7 +140,8 @@ class RunUsage:
         """
         with _charging:
             for one in reply if isinstance(reply, list) else [reply]:
-                reported = getattr(one, 'usage', None)
+                if (reported := getattr(one, 'usage', None)) is None:
+                    continue
                 for usage in self._charged():
                     usage.prompt_tokens += getattr(reported, 'prompt_tokens', None) or 0
                     usage.completion_tokens += getattr(reported, 'completion_tokens', None) or 0

@@ -4,12 +4,16 @@ Names, field order and printed form are those of InternLM's lagent: memories tha
 there load here.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator
+from pydantic_core import PydanticSerializationError
+
+from lagent.utils.copies import copy_values
 
 
 class ModelStatusCode(IntEnum):
@@ -166,3 +170,45 @@ class AgentMessage(BaseModel):
     stream_state: Annotated[AgentStatusCode | ModelStatusCode, BeforeValidator(_stream_state)] = (
         AgentStatusCode.END
     )
+
+    def model_dump_json(self, *, indent: int | None = None, **kwargs: Any) -> str:
+        """Write the message as JSON.
+
+        Halves of surrogate pairs, which models and file names may hold, become U+FFFD: in UTF-8
+        there is nothing that could stand for them.
+
+        Args:
+            indent: spaces for each level; None writes one line.
+            kwargs: see `pydantic.BaseModel.model_dump_json`.
+
+        Returns:
+            The JSON text.
+        """
+        try:
+            return super().model_dump_json(indent=indent, **kwargs)
+        except PydanticSerializationError as error:
+            if 'surrogates not allowed' not in str(error):
+                raise
+        text = json.dumps(self.model_dump(mode='json', **kwargs), indent=indent, ensure_ascii=False)
+        return without_surrogates(text)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Copy the message and what it holds."""
+        if self.__pydantic_extra__ or self.__pydantic_private__:  # a subclass has more to copy
+            return super().__deepcopy__(memo)
+        copied = self.__copy__()
+        vars(copied).update(copy_values(vars(self), {} if memo is None else memo))
+        return copied
+
+
+def without_surrogates(text: str) -> str:
+    """Replace what UTF-8 cannot hold.
+
+    Args:
+        text: a text, such as one of a model's or of a file's name.
+
+    Returns:
+        The text with U+FFFD for each half of a surrogate pair that is alone; two halves that
+        belong together become their character.
+    """
+    return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')

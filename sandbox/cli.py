@@ -26,7 +26,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from sandbox.console import LivePrinter, is_number, printable
-from sandbox.core import SESSION_LABEL
+from sandbox.egress.allowlist import Allowlist
 from sandbox.errors import FileRefused, ImageMissing, PolicyError, SandboxError
 from sandbox.policy import SandboxPolicy
 from sandbox.session import Sandbox
@@ -126,6 +126,14 @@ def run(
     network: Annotated[
         Literal['none', 'full'], typer.Option(help='What the code can reach.')
     ] = 'none',
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar='HOST[:PORT]',
+            help='A host that the code can reach, such as pypi.org or *.example.org:443, and '
+            'nothing else; may be repeated. Without a port: 80 and 443.',
+        ),
+    ] = None,
     backend: Annotated[
         Literal['docker', 'bubblewrap', 'auto', 'local'],
         typer.Option(help='Where it runs; auto: Docker or else bubblewrap; local: unprotected.'),
@@ -148,7 +156,7 @@ def run(
             'add --unsafe if you trust it'
         )
     code = _read_code(file)
-    policy = _policy(memory=memory, network=network)
+    policy = _policy(memory=memory, network=_network(network, allow or []))
     printer = LivePrinter(output_dir, silent=as_json)
     with _told_errors(Console(stderr=True)):
         with Sandbox(policy=policy, backend=backend, unsafe=unsafe) as box:
@@ -244,9 +252,9 @@ def _describe(container: 'Container') -> dict[str, Any]:
     return {
         'container': container.id,
         'name': container.name,
-        'session': container.labels.get(SESSION_LABEL, ''),
+        'session': container.session or '',
         'image': container.image,
-        'status': container.status,
+        'status': 'warm' if container.session is None else container.status,
         'owner_pid': container.owner.pid if container.owner else None,
         'owner_state': container.owner_state,
         'age': max(0, round(time.time() - container.created)),
@@ -304,6 +312,19 @@ def _read_code(file: str) -> str:
             return source.read()
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise typer.BadParameter(f'{file} cannot be read: {error}') from None
+
+
+def _network(
+    network: Literal['none', 'full'], allow: list[str]
+) -> Literal['none', 'full'] | Allowlist:
+    if not allow:
+        return network
+    if network == 'full':
+        raise typer.BadParameter('--allow limits what --network full opens; leave one of them out')
+    try:
+        return Allowlist(allow)
+    except PolicyError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _policy(**wishes: Any) -> SandboxPolicy:

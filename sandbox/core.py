@@ -6,29 +6,31 @@ machine is gone the next call starts another, and each time the next result says
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from sandbox import files as transfer
 from sandbox.backends import Backend, get_backend
 from sandbox.errors import PolicyError, SandboxClosed, SandboxError
 from sandbox.kernel import verdict
-from sandbox.kernel.machine import Listener, Machine, open_machine
+from sandbox.kernel.machine import Listener, Machine
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry
 from sandbox.outputs import Outputs
 from sandbox.policy import SandboxPolicy
-from sandbox.sweep import sweep_soon
+from sandbox.pool import cold_start
 from sandbox.types import ExecutionResult, FileInfo, Timings
 
-SESSION_LABEL = 'lagent.sandbox.session'
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
 _KEEP = 10.0  # seconds for files with what a result has no room for
 
 FileState = dict[str, FileEntry]
+Source = Callable[[SandboxPolicy, str], Awaitable[Machine]]
+"""Where machines come from, for a policy and a session's name."""
 
 
 class Call:
@@ -75,6 +77,8 @@ class Session:
         self.policy = policy
         self.id = id or f'session-{secrets.token_hex(6)}'
         self._backend = get_backend(backend, image=image, unsafe=unsafe)
+        self._source: Source = functools.partial(cold_start, self._backend)
+        self._on_closed: Callable[[], None] = lambda: None
         self._machine: Machine | None = None
         self._lock = asyncio.Lock()
         self._calls: set[Call] = set()
@@ -161,9 +165,7 @@ class Session:
             await self._drop_machine()
             self._untold = [verdict.ran_in_new_sandbox(lost.loss or 'its session was restarted')]
         self._check_open()
-        sweep_soon(self._backend.name)
-        labels = {SESSION_LABEL: self.id}
-        self._machine = await open_machine(self._backend, self.policy, labels)
+        self._machine = await self._source(self.policy, self.id)
         self._files = {}
         self._outputs.forget()
         self._check_open()
@@ -349,6 +351,7 @@ class Session:
         async with self._lock:
             await self._drop_machine()  # one that was just being started
             self._closed = True
+        self._on_closed()
 
     async def _drop_machine(self) -> None:
         # The handle is kept until the removal has succeeded.

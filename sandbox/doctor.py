@@ -95,6 +95,7 @@ def judge_engine(info: Mapping[str, Any]) -> Iterator[Finding]:
     yield _seccomp(options)
     yield _separation(options)
     yield _runtimes(info)
+    yield _gvisor(info)
 
 
 def _limits(info: Mapping[str, Any]) -> Finding:
@@ -141,6 +142,12 @@ def _runtimes(info: Mapping[str, Any]) -> Finding:
     return Finding(
         'runtimes', 'ok', f'{", ".join(names) or "?"} (default {info.get("DefaultRuntime")})'
     )
+
+
+def _gvisor(info: Mapping[str, Any]) -> Finding:
+    if 'runsc' in (info.get('Runtimes') or {}):
+        return Finding('gVisor', 'ok', "registered: SandboxPolicy(runtime='runsc') can be used")
+    return Finding('gVisor', 'ok', "not registered, so runtime='runsc' is refused (optional)")
 
 
 def _user_namespaces() -> Finding:

@@ -43,7 +43,8 @@ STAGE_LABEL = 'lagent.sandbox.stage'
 
 _CONTEXT = (
     *('Dockerfile', 'requirements.lock'),
-    *('supervisor.py', 'files.py', 'processes.py', 'forwarder.py', 'kernel.py'),
+    *('supervisor.py', 'bridge.py', 'files.py', 'processes.py', 'zygote.py', 'kernel.py'),
+    *('output.py', 'messages.py', 'forwarder.py'),
 )
 _PULL_STALL = 30.0
 _BUILD_STALL = 600.0

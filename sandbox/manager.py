@@ -1,10 +1,13 @@
 """`SandboxManager` and `AsyncSandboxManager`: sessions by id, made on demand, closed when idle."""
 
 import asyncio
+import functools
 import logging
 import os
+import secrets
 import time
 from collections import OrderedDict
+from dataclasses import fields
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -12,6 +15,7 @@ from sandbox.backends import Backend, get_backend
 from sandbox.core import Session, check_process
 from sandbox.errors import CapacityExceeded, PolicyError, SandboxClosed, SandboxError
 from sandbox.policy import SandboxPolicy
+from sandbox.pool import Pool
 from sandbox.portal import blocking
 from sandbox.session import AsyncSandbox, Sandbox
 
@@ -29,11 +33,17 @@ class Manager(Generic[Box]):
     It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
     `close()` does nothing.
 
+    At most `max_sessions` sandboxes serve sessions, and at most `warm` more wait for the next ones.
+
     Args:
-        policy: What each sandbox may use and do.
+        policy: What each sandbox may use and do; a session may ask for less.
         backend: `'docker'`, `'local'`, `'fake'`, or a back end.
         image: Kernel image of the Docker back end; the one of this version if None.
-        max_sessions: Most sessions at a time.
+        max_sessions: Most sessions at a time. Who comes then waits, first come, first served.
+        warm: Sandboxes to start ahead: a new session takes one of them at once, and none is ever
+            used twice.
+        start_concurrency: Sandboxes that may be starting at a time. Sessions that wait for theirs
+            come before the warm ones.
         idle_ttl: Seconds after its last use when a session is closed.
         acquire_timeout: Seconds that a new session may wait for a place.
         unsafe: Consent to a back end that isolates nothing (`'local'`).
@@ -51,17 +61,29 @@ class Manager(Generic[Box]):
         image: str | None = None,
         *,
         max_sessions: int = 32,
+        warm: int = 0,
+        start_concurrency: int = 4,
         idle_ttl: float = 900.0,
         acquire_timeout: float = 30.0,
         unsafe: bool = False,
     ) -> None:
         if max_sessions < 1 or idle_ttl <= 0 or acquire_timeout < 0:
             raise PolicyError('max_sessions and idle_ttl must be positive, acquire_timeout >= 0.')
+        if warm < 0 or start_concurrency < 1:
+            raise PolicyError('warm must be >= 0, and start_concurrency positive.')
         self.policy = policy
         self.max_sessions = max_sessions
+        self.warm = warm
         self.idle_ttl = idle_ttl
         self.acquire_timeout = acquire_timeout
         self._backend = get_backend(backend, image=image, unsafe=unsafe)
+        self._pool = Pool(
+            self._backend,
+            policy,
+            secrets.token_hex(6),
+            warm=warm,
+            start_concurrency=start_concurrency,
+        )
         self._places = asyncio.Semaphore(max_sessions)
         self._boxes: dict[str, Box] = {}
         self._opening: dict[str, asyncio.Task[Box]] = {}
@@ -75,33 +97,58 @@ class Manager(Generic[Box]):
         """Whether the manager was closed."""
         return self._closed
 
+    @property
+    def ready(self) -> int:
+        """How many warm sandboxes wait for a session."""
+        return self._pool.ready
+
     def sessions(self) -> list[str]:
         """Return the ids of the sessions that are open."""
         return sorted(self._boxes)
 
-    async def _session(self, id: str) -> Box:  # noqa: A002 - the public name
+    def _begin(self) -> None:
         self._check_open()
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name='sandbox-sweeper')
+            self._pool.tend()
+
+    async def _begin_now(self) -> None:
+        self._begin()
+
+    async def _start(self) -> None:
+        self._begin()
+        await self._pool.fill()
+
+    async def _session(
+        self,
+        id: str,  # noqa: A002 - the public name
+        policy: SandboxPolicy | None,
+    ) -> Box:
+        self._begin()
+        if policy is not None and policy != self.policy:
+            self.policy.tighten(**{f.name: getattr(policy, f.name) for f in fields(policy)})
         box = self._boxes.get(id)
-        if box is not None and not box._closing:
-            box.last_used = time.monotonic()
-            return box
-        if id not in self._opening:
-            task = asyncio.create_task(self._open(id), name=f'sandbox-open-{id}')
-            self._opening[id] = task
-            task.add_done_callback(lambda _: self._opening.pop(id))
-        # One caller's cancellation is no reason to take the session from the others.
-        return await asyncio.shield(self._opening[id])
+        if box is None or box._closing:
+            if id not in self._opening:
+                opening = self._open(id, self.policy if policy is None else policy)
+                task = asyncio.create_task(opening, name=f'sandbox-open-{id}')
+                self._opening[id] = task
+                task.add_done_callback(lambda _: self._opening.pop(id))
+            # One caller's cancellation is no reason to take the session from the others.
+            box = await asyncio.shield(self._opening[id])
+        if policy is not None and policy != box.policy:
+            raise _open_otherwise(box, policy)
+        box.last_used = time.monotonic()
+        return box
 
     def _check_open(self) -> None:
         check_process('the manager', self._process)
         if self._closed:
             raise SandboxClosed('the manager is closed.', hint='Make a new SandboxManager.')
 
-    async def _open(self, id: str) -> Box:  # noqa: A002 - the public name
+    async def _open(self, id: str, policy: SandboxPolicy) -> Box:  # noqa: A002 - the public name
         if id in self._boxes:  # closed by its user
-            await self._forget(id, self._boxes[id])
+            await self._boxes[id]._shut()
         try:
             async with asyncio.timeout(self.acquire_timeout):
                 await self._places.acquire()
@@ -111,7 +158,8 @@ class Manager(Generic[Box]):
                 f'{self.acquire_timeout:g} s.',
                 hint='Close a session, or raise max_sessions, idle_ttl or acquire_timeout.',
             ) from None
-        box = self._box(self.policy, self._backend, id=id)
+        box = self._box(policy, self._backend, id=id)
+        box._source = self._pool.machine
         try:
             self._check_open()
             await box._any_machine()
@@ -124,12 +172,12 @@ class Manager(Generic[Box]):
                 'variables, imports and files from before are lost'
             )
         self._boxes[id] = box
+        box._on_closed = functools.partial(self._closed_box, box)
         return box
 
-    async def _forget(self, id: str, box: Box) -> None:  # noqa: A002 - the public name
-        await box._shut()
-        if self._boxes.get(id) is box:  # it may be another one by now
-            del self._boxes[id]
+    def _closed_box(self, box: Box) -> None:
+        if self._boxes.get(box.id) is box:  # it may be another one by now
+            del self._boxes[box.id]
             self._places.release()
 
     async def _close_session(self, id: str) -> None:  # noqa: A002 - the public name
@@ -137,7 +185,7 @@ class Manager(Generic[Box]):
         if (task := self._opening.get(id)) is not None:
             await asyncio.wait({task})
         if (box := self._boxes.get(id)) is not None:
-            await self._forget(id, box)
+            await box._shut()
 
     async def _sweep(self) -> None:
         while True:
@@ -152,10 +200,8 @@ class Manager(Generic[Box]):
 
     async def _visit(self, id: str, box: Box) -> None:  # noqa: A002 - the public name
         idle = time.monotonic() - box.last_used
-        if box.closed:
-            await self._forget(id, box)
-        elif idle >= self.idle_ttl and not box.busy:
-            await self._forget(id, box)
+        if idle >= self.idle_ttl and not box.busy:
+            await box._shut()
             self._expired[id] = idle
             if len(self._expired) > _MAX_REMEMBERED:
                 self._expired.popitem(last=False)
@@ -167,25 +213,42 @@ class Manager(Generic[Box]):
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait({self._sweeper})
-        errors = await self._forget_all()
+        pool, errors = await asyncio.gather(
+            self._pool.close(), self._shut_all(), return_exceptions=True
+        )
         if self._opening:  # what waited for a place has one now, and sees that it is too late
             await asyncio.wait(list(self._opening.values()))
-            errors = await self._forget_all()
+            errors = await self._shut_all()
+        assert isinstance(errors, list)
         if errors:
             raise SandboxError(
                 f'{len(errors)} sessions could not be removed: {errors[0]}',
                 hint='Call close() again.',
             ) from errors[0]
+        if isinstance(pool, BaseException):
+            raise pool
 
-    async def _forget_all(self) -> list[BaseException]:
+    async def _shut_all(self) -> list[BaseException]:
         ends = await asyncio.gather(
-            *(self._forget(id_, box) for id_, box in self._boxes.items()), return_exceptions=True
+            *(box._shut() for box in self._boxes.values()), return_exceptions=True
         )
         return [end for end in ends if isinstance(end, BaseException)]
 
 
+def _open_otherwise(box: Session, policy: SandboxPolicy) -> PolicyError:
+    names = [
+        f.name for f in fields(policy) if getattr(policy, f.name) != getattr(box.policy, f.name)
+    ]
+    return PolicyError(
+        f'the session {box.id!r} is open with another policy ({", ".join(names)}); nothing was '
+        'changed.',
+        hint='Close the session first, or leave policy out to use it as it is.',
+    )
+
+
 class _AsyncFace(Manager[Box]):
     async def __aenter__(self) -> Self:
+        await self._begin_now()
         return self
 
     async def __aexit__(
@@ -196,20 +259,36 @@ class _AsyncFace(Manager[Box]):
     ) -> None:
         await self.close()
 
-    async def session(self, id: str) -> Box:  # noqa: A002 - the public name
+    async def start(self) -> None:
+        """Wait until all warm sandboxes are ready; the first session starts them as well.
+
+        Raises:
+            SandboxClosed: The manager was closed.
+            SandboxError: One could not be started. It is tried again in the background.
+        """
+        await self._start()
+
+    async def session(
+        self,
+        id: str,  # noqa: A002 - the public name
+        policy: SandboxPolicy | None = None,
+    ) -> Box:
         """Return the session of this id; it is started if there is none.
 
         The same id gives the same live session, also to callers that ask at the same time.
 
         Args:
             id: Any name, for instance of a user or a conversation.
+            policy: A stricter policy for this session, such as `manager.policy.tighten(...)`. Give
+                it in every call that may start the session: without it the manager's holds.
 
         Raises:
+            PolicyError: It would loosen the manager's policy, or the session is open with another.
             CapacityExceeded: All places are taken, and none became free in time.
             SandboxClosed: The manager was closed.
             SandboxError: The sandbox could not be started.
         """
-        return await self._session(id)
+        return await self._session(id, policy)
 
     async def close_session(self, id: str) -> None:  # noqa: A002 - the public name
         """Close the session of this id; without one, do nothing.
@@ -251,11 +330,14 @@ class SandboxManager(Manager[Sandbox]):
 
     _box = Sandbox
 
+    _enter = blocking(Manager[Sandbox]._begin_now)
+    start = blocking(_AsyncFace[Sandbox].start)
     session = blocking(_AsyncFace[Sandbox].session)
     close_session = blocking(_AsyncFace[Sandbox].close_session)
     close = blocking(_AsyncFace[Sandbox].close)
 
     def __enter__(self) -> Self:
+        self._enter()
         return self
 
     def __exit__(

@@ -10,6 +10,9 @@ from typing import Literal, NamedTuple, Self
 
 OWNER_LABEL = 'lagent.sandbox.owner'
 FOLDER_LABEL = 'lagent.sandbox.folder'
+SESSION_LABEL = 'lagent.sandbox.session'
+POOL_LABEL = 'lagent.sandbox.pool'
+"""On a container that was started for whoever comes next; its folder says who that was."""
 
 _BOOT_ID = Path('/proc/sys/kernel/random/boot_id')
 

@@ -1,6 +1,7 @@
 """`SandboxPolicy`: what a sandbox may use and do. A frozen value that can only be tightened."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -13,6 +14,8 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
+_MAX_MODULES, _MAX_MODULE_NAME = 64, 200
+_MODULE = re.compile(r'[^\W\d]\w*(\.[^\W\d]\w*)*')
 _RUNTIMES = ('default', 'runsc')
 
 _INTEGERS: dict[str, int] = {  # name -> smallest valid value
@@ -32,6 +35,15 @@ _INTEGERS: dict[str, int] = {  # name -> smallest valid value
     'max_files': 1,
     'uid': 1,
 }
+HOST_SIDE = frozenset(
+    (
+        *('timeout', 'start_timeout', 'interrupt_grace', 'output_chars', 'spill_bytes'),
+        *('max_outputs', 'output_bytes', 'image_bytes', 'model_text_chars'),
+        *('max_file_bytes', 'max_files'),
+    )
+)
+"""Fields that the host enforces, so that they can still change once a sandbox runs."""
+
 _SECONDS = ('timeout', 'start_timeout', 'interrupt_grace', 'orphan_grace')
 
 
@@ -48,8 +60,8 @@ class SandboxPolicy:
         shm: Size of `/dev/shm`, in bytes.
         network: `'none'`; an `Allowlist` of hosts that are reached through a checking proxy; or
             `'full'` to let the code reach whatever the host's network lets it.
-        runtime: `'default'`, the engine's own, or `'runsc'` (gVisor), which no back end supports
-            yet: each refuses to start.
+        runtime: `'default'`, the engine's own, or `'runsc'`, gVisor, where the engine has it; it
+            goes with `network='none'` only. Elsewhere it is refused.
         timeout: Default wall clock of one cell, in seconds.
         start_timeout: How long a sandbox and its kernel may take to become ready, in seconds.
         interrupt_grace: How long a cell may take to end after an interrupt, in seconds; then its
@@ -66,6 +78,9 @@ class SandboxPolicy:
         model_text_chars: Length of `ExecutionResult.text`, what a model is shown.
         max_file_bytes: Largest file that goes in or out, in bytes.
         max_files: Files that a listing names, and that are looked at after a cell.
+        preload: Modules to import in the process that kernels are forked from, such as
+            `('numpy', 'pandas', 'matplotlib.pyplot')`. Kernels that start later, after a restart or
+            in a pool, find them loaded. It costs their memory, and time in the background.
         env: Environment variables for the kernel. Nothing of the host's environment is passed on.
         uid: User and group id of the code inside the sandbox; never root, and in a container never
             the user that the host program runs as.
@@ -95,6 +110,7 @@ class SandboxPolicy:
     model_text_chars: int = 8_000
     max_file_bytes: int = 512 * MIB
     max_files: int = 10_000
+    preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, hash=False)
     uid: int = 65_532
 
@@ -114,6 +130,7 @@ class SandboxPolicy:
                 f'runtime={self.runtime!r} is not supported.',
                 hint=f'Use one of {", ".join(map(repr, _RUNTIMES))}.',
             )
+        _check_preload(self.preload)
         _check_env(self.env)
         object.__setattr__(self, 'env', MappingProxyType(dict(self.env)))
 
@@ -145,7 +162,7 @@ class SandboxPolicy:
 
         Numbers may only go down; the network may only reach less: from `'full'` to an `Allowlist`,
         to a smaller one, to `'none'`; the runtime may become `'runsc'`; variables may only be taken
-        out of the environment; and the user id stays.
+        out of the environment, and modules out of `preload`; and the user id stays.
 
         Args:
             **changes: Fields and their new values.
@@ -176,6 +193,8 @@ def _at_most(name: str, new: Any, old: Any) -> bool:
         return _reaches_no_more(new, old)
     if name == 'runtime':
         return bool(new in (old, 'runsc'))
+    if name == 'preload':
+        return set(new) <= set(old)
     if name == 'env':
         return bool(new.items() <= old.items())
     if name == 'uid':
@@ -201,6 +220,14 @@ def _check_positive(name: str, value: object) -> None:
         raise PolicyError(f'{name} must be a number, not {value!r}.')
     if not math.isfinite(value) or value <= 0:
         raise PolicyError(f'{name} must be positive and finite, not {value!r}.')
+
+
+def _check_preload(names: object) -> None:
+    if not isinstance(names, tuple) or len(names) > _MAX_MODULES:
+        raise PolicyError(f'preload must be a tuple of at most {_MAX_MODULES} names of modules.')
+    for name in names:
+        if not isinstance(name, str) or len(name) > _MAX_MODULE_NAME or not _MODULE.fullmatch(name):
+            raise PolicyError(f'preload names no module with {name!r}.')
 
 
 def _check_env(env: object) -> None:

@@ -14,7 +14,7 @@ from sandbox.backends.docker import remove_container
 from sandbox.backends.engine import engine
 from sandbox.backends.rendezvous import Rendezvous, deserted
 from sandbox.errors import SandboxError
-from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, Owner
+from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, POOL_LABEL, SESSION_LABEL, Owner
 
 if TYPE_CHECKING:
     import docker
@@ -33,6 +33,7 @@ class Container:
         labels: All its labels.
         owner: The process that made it, or None if its label cannot be read.
         owner_state: Whether that process still runs.
+        session: Name of the session that it serves; None while it waits for one in a pool.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Container:
     labels: dict[str, str]
     owner: Owner | None
     owner_state: Literal['alive', 'dead', 'unknown']
+    session: str | None = ''
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,14 @@ def _containers(client: 'docker.DockerClient') -> Iterator[Container]:
             labels=labels,
             owner=owner,
             owner_state=owner.state() if owner else 'unknown',
+            session=_session(labels),
         )
+
+
+def _session(labels: dict[str, str]) -> str | None:
+    if POOL_LABEL in labels:
+        return Rendezvous(Path(labels.get(FOLDER_LABEL, ''))).session()
+    return labels.get(SESSION_LABEL, '')
 
 
 def _name(summary: dict[str, Any]) -> str:

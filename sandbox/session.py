@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from sandbox import files as transfer
-from sandbox.core import SESSION_LABEL, Session, check_process
+from sandbox.core import Session, check_process
 from sandbox.events import EventQueue
 from sandbox.portal import blocking, blocking_iterator
 from sandbox.types import ExecutionEvent, ExecutionResult, FileInfo
 
-__all__ = ['SESSION_LABEL', 'AsyncSandbox', 'Sandbox']
+__all__ = ['AsyncSandbox', 'Sandbox']
 
 
 class AsyncSandbox(Session):

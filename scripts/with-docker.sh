@@ -5,7 +5,7 @@
 #
 # An engine that runs already is used and left alone. Where there is none: root on Debian gets one
 # installed and started, and it is stopped again when the command ends, however it ends; anybody
-# else is told what to do.
+# else is told what to do. One that is started here knows gVisor as a runtime, if that is installed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,6 +16,7 @@ SOCKET=/var/run/docker.sock
 ENGINE_PID=/var/run/docker.pid
 OURS=$CACHE/dockerd.pid # "PID STARTER": a daemon started here, and the script that is to stop it
 LOG=$CACHE/dockerd.log
+CONFIG=$CACHE/dockerd.json
 stop='' # how to stop what was started here: a pid, 'systemd', or nothing
 
 # The client honours DOCKER_HOST and its own contexts; without it, the socket is asked directly.
@@ -92,6 +93,14 @@ explain() {
         'As root on Debian, this command installs and starts an engine itself.'
 }
 
+# Without its own network: sandboxes in gVisor have none, and not every machine lets it set one up.
+register_gvisor() {
+    local program
+    program=$(command -v runsc) || return 1
+    printf '{"runtimes": {"runsc": {"path": "%s", "runtimeArgs": ["--network=none"]}}}\n' \
+        "$program" >"$CONFIG"
+}
+
 has_systemd() { [ -d /run/systemd/system ] && command -v systemctl >/dev/null; }
 
 start_daemon() {
@@ -107,8 +116,10 @@ start_daemon() {
         engine_answers || die 'the Docker service runs, but does not answer' 'See: journalctl -u docker'
     else
         say "starting a Docker engine; it is stopped again at the end (log: $LOG)"
+        local options=()
+        if [ ! -e /etc/docker/daemon.json ] && register_gvisor; then options=(--config-file "$CONFIG"); fi
         # In a session of its own: Ctrl-C must reach the command first, and the engine last.
-        setsid dockerd >"$LOG" 2>&1 </dev/null 9>&- &
+        setsid dockerd "${options[@]}" >"$LOG" 2>&1 </dev/null 9>&- &
         stop=$!
         printf '%s %s\n' "$stop" $$ >"$OURS"
         sleep 0.3 # until the process has become dockerd

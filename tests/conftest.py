@@ -1,9 +1,10 @@
 """What the tests need of this machine, and what happens where it is not there.
 
-A test marked `docker` needs an engine with the kernel image, one marked `bubblewrap` that program
-and control groups, one marked `model` the small model.
+A test marked `docker` needs an engine with the kernel image, one marked `runsc` gVisor as a runtime
+of that engine, one marked `bubblewrap` that program and control groups, one marked `model` the
+small model.
 Where they are missing the test is skipped and says why; with `LAGENT_TEST_REQUIRE_ALL=1`, as in CI,
-it fails instead, so that nothing is left out unseen.
+it fails instead, so that nothing is left out unseen, but for markers in `LAGENT_TEST_OPTIONAL`.
 """
 
 import functools
@@ -21,7 +22,7 @@ settings.load_profile('lagent')
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / '.cache' / 'models' / 'SmolLM2-135M-Instruct'
-REQUIRE_ALL = 'LAGENT_TEST_REQUIRE_ALL'
+REQUIRE_ALL, OPTIONAL = 'LAGENT_TEST_REQUIRE_ALL', 'LAGENT_TEST_OPTIONAL'
 
 
 @functools.cache
@@ -31,6 +32,18 @@ def missing_docker() -> str:
 
     try:
         find_image()
+    except SandboxError as error:
+        return error.message
+    return ''
+
+
+@functools.cache
+def missing_runsc() -> str:
+    from sandbox.conformance.gvisor import InGvisor
+    from sandbox.errors import SandboxError
+
+    try:
+        InGvisor().check()
     except SandboxError as error:
         return error.message
     return ''
@@ -67,6 +80,7 @@ def missing_gpu() -> str:
 
 NEEDS = {
     'docker': missing_docker,
+    'runsc': missing_runsc,
     'bubblewrap': missing_bubblewrap,
     'model': missing_model,
     'gpu': missing_gpu,
@@ -77,7 +91,8 @@ NEEDS = {
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, missing in NEEDS.items():
         if item.get_closest_marker(marker) and (reason := missing()):
-            if os.environ.get(REQUIRE_ALL) == '1':
+            excused = os.environ.get(OPTIONAL, '').split(',')
+            if os.environ.get(REQUIRE_ALL) == '1' and marker not in excused:
                 pytest.fail(f'{marker}: {reason}', pytrace=False)
             pytest.skip(f'{marker}: {reason}')
 

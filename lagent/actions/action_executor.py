@@ -15,7 +15,7 @@ from lagent.actions.function_tool import as_tool
 from lagent.actions.hooked import AsyncResponder, Responder, settle
 from lagent.actions.json_schema import function_name
 from lagent.effects import Effect, within
-from lagent.errors import CONTROL_ERRORS, NotDone, RepeatedCall
+from lagent.errors import CONTROL_ERRORS, LagentError, NotDone, RepeatedCall
 from lagent.flow import Flow, arun, call, run
 from lagent.hooks import Hook
 from lagent.positions import branched
@@ -103,7 +103,9 @@ class ActionExecutor(Responder):
 
         Raises:
             AssertionError: the content is no call.
-            LimitExceeded: the run reached one of its limits.
+            LimitExceeded: the run reached one of its limits. Where one call of several did, the
+                others that had begun are seen through, and the error's `results` is the message
+                with what each of them gave.
         """
         return run(self._respond(message, session_id, self._answer(kwargs)))
 
@@ -181,24 +183,53 @@ class ActionExecutor(Responder):
 
     def _answer(self, kwargs: dict[str, Any]) -> Callable[[AgentMessage], Flow[AgentMessage]]:
         def one(request: _Request) -> Flow[Any]:
-            return self._ask(
-                self.forward, name=request.name, parameters=request.parameters, **kwargs
-            )
+            asked = {'name': request.name, 'parameters': request.parameters}
+            try:
+                return (yield from self._ask(self.forward, **asked, **kwargs))
+            except LagentError as error:
+                error.results = None  # an agent inside of the tool has remembered them
+                raise
 
         def act(message: AgentMessage) -> Flow[AgentMessage]:
             requests = self._requested(message)
             if not isinstance(requests, list):
                 answer = yield from one(requests)
                 return answer if isinstance(answer, AgentMessage) else self._message(answer)
-            answers: list[Any] = yield from self._all([one(request) for request in requests])
-            results = [
-                answer.content if isinstance(answer, AgentMessage) else self._helpful(answer, ask)
-                for answer, ask in zip(answers, requests, strict=True)
-            ]
-            ids = [request.id for request in requests]
-            return self._message(results, {'tool_call_ids': ids} if any(ids) else None)
+            return (yield from self._answer_all(requests, [one(request) for request in requests]))
 
         return act
+
+    def _answer_all(self, requests: list[_Request], flows: list[Flow[Any]]) -> Flow[AgentMessage]:
+        ends: list[LagentError] = []
+
+        def settled(flow: Flow[Any]) -> Flow[Any]:
+            # The end of the run must not take along what other calls have done or are doing.
+            if ends:
+                return ends[0]
+            try:
+                return (yield from flow)
+            except CONTROL_ERRORS as error:
+                if not isinstance(error, RepeatedCall):
+                    ends.append(error)
+                return error
+
+        answers: list[Any] = yield from self._all([settled(flow) for flow in flows])
+        ids = [request.id for request in requests]
+        results = [self._result(*pair) for pair in zip(answers, requests, strict=True)]
+        message = self._message(results, {'tool_call_ids': ids} if any(ids) else None)
+        if errors := ends or [one for one in answers if isinstance(one, RepeatedCall)]:
+            errors[0].results = message
+            raise errors[0]
+        return message
+
+    def _result(self, answer: Any, request: _Request) -> Any:
+        if isinstance(answer, CONTROL_ERRORS):
+            inputs = {'inputs': request.parameters, 'name': request.name}
+            words, state = f'No result. {answer}', ActionStatusCode.API_ERROR
+            return ActionReturn(inputs, type=str(request.name), errmsg=words, state=state)
+        if isinstance(answer, AgentMessage):
+            return answer.content
+        return self._helpful(answer, request)
 
     def _requested(self, message: AgentMessage) -> _Request | list[_Request]:
         content, parsed = message.content, message.formatted

@@ -119,7 +119,7 @@ class Cells(AsyncInterpreter):
         _, prepared = await self._entered(session)
         return prepared
 
-    async def execute(
+    async def execute(  # type: ignore[override]
         self,
         code: str,
         session: Hashable | None = None,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from lagent.context import run_context
+from lagent.errors import LagentError
 from lagent.flow import Flow, call
 from lagent.hooks import Hookable
 from lagent.schema import AgentMessage
@@ -55,11 +56,19 @@ class Responder(Hookable):
             for hook in tuple(self._hooks.values()):
                 replaced = yield from self._ask(hook.before_action, self, message, session_id)
                 message = replaced or message
-            answer = yield from act(message)
-            for hook in tuple(self._hooks.values()):
-                replaced = yield from self._ask(hook.after_action, self, answer, session_id)
-                answer = replaced or answer
-            return answer
+            try:
+                answer = yield from act(message)
+            except LagentError as error:
+                if error.results is not None:
+                    error.results = yield from self._after(error.results, session_id)
+                raise
+            return (yield from self._after(answer, session_id))
+
+    def _after(self, answer: AgentMessage, session_id: Hashable) -> Flow[AgentMessage]:
+        for hook in tuple(self._hooks.values()):
+            replaced = yield from self._ask(hook.after_action, self, answer, session_id)
+            answer = replaced or answer
+        return answer
 
     def _ask(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Flow[Any]:
         return call(settle, fn, *args, **kwargs)

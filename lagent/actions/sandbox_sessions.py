@@ -1,5 +1,6 @@
 """What an interpreter keeps about its sessions: the names of their sandboxes, and their state."""
 
+import hashlib
 import itertools
 import threading
 import weakref
@@ -32,8 +33,9 @@ class Scoped:
 class SessionNames:
     """The names that a manager knows sessions by: different sessions never share one.
 
-    A text is its own name and a whole number ``n`` is ``#n``. What is neither, or begins with the
-    mark itself, is numbered; it is kept for that as long as the manager.
+    A text is its own name and a whole number ``n`` is ``#n``. What begins with the mark itself, and
+    what is made of texts and whole numbers, has a digest for a name, so that nothing is kept of it.
+    Any other value is numbered, and is kept for that as long as the manager.
     """
 
     def __init__(self) -> None:
@@ -54,11 +56,29 @@ class SessionNames:
             return f'{_MARK}{int(session_id)}'
         if isinstance(session_id, str) and not session_id.startswith(_MARK):
             return session_id
+        if (spelled := _spelled(session_id)) is not None:
+            digest = hashlib.sha256(spelled.encode('utf-8', 'surrogatepass')).hexdigest()
+            return f'{_MARK}:{digest[:32]}'
         with self._lock:
             if session_id not in self._numbered:
                 name = f'{_MARK}{next(self._numbers)}-{type(session_id).__name__}'
                 self._numbered[session_id] = name
             return self._numbered[session_id]
+
+
+def _spelled(value: Hashable) -> str | None:
+    """A text that no other value has, or None for a value of an unknown kind."""
+    if isinstance(value, str):
+        return f's{len(value)}:{str.__str__(value)}'
+    if isinstance(value, Integral):
+        return f'i{int(value)};'
+    if type(value) not in (tuple, Scoped):
+        return None
+    parts = value if isinstance(value, tuple) else (value.owner, value.name)  # type: ignore[attr-defined]
+    inner = [_spelled(part) for part in parts]
+    if None in inner:
+        return None
+    return f'{type(value).__name__}{len(inner)}:{"".join(filter(None, inner))}'
 
 
 _names: weakref.WeakKeyDictionary[Any, SessionNames] = weakref.WeakKeyDictionary()

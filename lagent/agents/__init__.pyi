@@ -1,3 +1,5 @@
+from .analyst import AsyncDataAnalyst as AsyncDataAnalyst
+from .analyst import DataAnalyst as DataAnalyst
 from .base import Agent as Agent
 from .base import AsyncAgent as AsyncAgent
 from .coder import AsyncCoder as AsyncCoder

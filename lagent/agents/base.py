@@ -223,7 +223,7 @@ class Agent(Layer):
                 raise
             answer = limit_answer(error, self.name)
         self.update_memory(answer, session_id)
-        answer = copy.deepcopy(answer)
+        answer = answer.model_copy(deep=True)
         for hook in tuple(self._hooks.values()):
             answer = (yield from self._hook(hook.after_agent, answer, session_id)) or answer
         return answer

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
 from lagent.actions import AsyncIPythonInterpreter, BaseAction
+from lagent.actions.function_tool import as_tool
 from lagent.actions.hooked import Responder
 from lagent.agents.aggregator import InternLMToolAggregator
 from lagent.agents.base import MEMORY, Agent
@@ -76,7 +77,8 @@ class AgentForInternLM(ToolAgent):
 
         Args:
             llm: the model, or the configuration dict of one.
-            plugins: the tools, or configuration dicts of tools; one need not be in a list.
+            plugins: the tools, functions decorated with `tool_api`, or configuration dicts of
+                tools; one need not be in a list.
             interpreter: the tool that runs code, or its configuration dict; or an `Interpreter`.
             template: system instruction of the inner agent.
             memory: configuration of the memories of the inner agent.
@@ -242,8 +244,8 @@ class AsyncMathCoder(AsyncAgentForInternLM, MathCoder):
 
 
 def _tools(plugins: Any) -> list[BaseAction]:
-    given = [plugins] if isinstance(plugins, BaseAction | dict) else plugins or ()
-    return [create_object(plugin) for plugin in given]
+    given = [plugins] if isinstance(plugins, dict) or callable(plugins) else plugins or ()
+    return [as_tool(plugin) for plugin in given]
 
 
 def _stock_parser(tools: list[BaseAction], interpreter: Any) -> MixedToolParser:

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from lagent.actions import BaseAction
-from lagent.utils import create_object
+from lagent.actions.action_executor import Action
+from lagent.actions.function_tool import as_tool
 
 API_PREFIX = (
     "A function of the tool '{tool_name}', which you may call. What the function does: \n"
@@ -36,13 +36,13 @@ MATH_PROMPT = (
 
 
 def get_plugin_prompt(
-    actions: BaseAction | dict[str, Any] | Iterable[BaseAction | dict[str, Any]],
-    api_desc_template: str = '{description}',
+    actions: Action | Iterable[Action], api_desc_template: str = '{description}'
 ) -> str:
     """Describe tools for a model.
 
     Args:
-        actions: the tools, or configuration dicts of tools; one need not be in a list.
+        actions: the tools, functions decorated with `tool_api`, or configuration dicts of tools;
+            one need not be in a list.
         api_desc_template: how to describe an API of a toolkit, with the fields ``tool_name`` and
             ``description``, such as `API_PREFIX`.
 
@@ -50,8 +50,8 @@ def get_plugin_prompt(
         A JSON list of the APIs; those of toolkits are named ``Tool.api``.
     """
     described: list[dict[str, Any]] = []
-    for given in [actions] if isinstance(actions, BaseAction | dict) else actions:
-        action: BaseAction = create_object(given)
+    for given in [actions] if isinstance(actions, dict) or callable(actions) else actions:
+        action = as_tool(given)
         if not action.is_toolkit:
             described.append(action.description)
             continue

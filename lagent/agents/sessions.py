@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from lagent.context import RunContext
+from lagent.context import RunContext, reset
 from lagent.errors import SessionBusy
 from lagent.flow import Emit, Flow, call
 
@@ -41,30 +41,47 @@ class Seat:
     """A call's place in the queue of its session.
 
     Attributes:
-        turn: done when the session is the call's own.
+        has_turn: whether the session is the call's own.
         stream: the generator that a streaming call was answered with.
         reader: the thread or task that has that generator's last item; None while it runs. Only
             a reference, because a task may hold the generator, which could never be dropped.
         loop: the event loop that an asynchronous call runs on.
     """
 
-    __slots__ = ('_turn_on_loop', 'loop', 'reader', 'stream', 'turn')
+    __slots__ = ('_turn', '_turn_on_loop', 'has_turn', 'loop', 'reader', 'stream')
 
     def __init__(
         self,
         stream: 'weakref.ref[Any] | None' = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.turn: Future[None] = Future()
+        self.has_turn = False
         self.stream = stream
         self.loop = loop
         self.reader: weakref.ref[threading.Thread | asyncio.Task[Any]] | None = None
+        self._turn: Future[None] | None = None
         self._turn_on_loop: asyncio.Future[None] | None = None
+
+    def take_turn(self) -> None:
+        """Have the session; under the lock of the queues."""
+        if not self.has_turn:
+            self.has_turn = True
+            if self._turn is not None:
+                self._turn.set_result(None)
+
+    def turn(self) -> 'Future[None]':
+        """What is done when the session is the call's own; only a call that waits needs it."""
+        with _queues.lock:
+            if self._turn is None:
+                self._turn = Future()
+                if self.has_turn:
+                    self._turn.set_result(None)
+            return self._turn
 
     def turn_on_loop(self) -> 'asyncio.Future[None]':
         """The turn, as the event loop can wait for it; made once."""
         if self._turn_on_loop is None:
-            self._turn_on_loop = asyncio.wrap_future(self.turn)
+            self._turn_on_loop = asyncio.wrap_future(self.turn())
         return self._turn_on_loop
 
     def is_lost(self) -> bool:
@@ -105,13 +122,13 @@ class _Queues:
     def _renew(self) -> None:
         self._pid = os.getpid()
         # The collector may end an abandoned stream, and so leave a queue, inside of this code.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._queues: dict[Key, deque[Seat]] = {}
 
     def join(self, key: Key, seat: Seat) -> None:
         if self._pid != os.getpid():
             self._renew()  # the calls that a forked process has inherited run in its parent
-        with self._lock:
+        with self.lock:
             while True:
                 queue = self._queues.setdefault(key, deque())
                 queue.append(seat)
@@ -120,7 +137,7 @@ class _Queues:
             self._admit(queue)
 
     def leave(self, key: Key, seat: Seat) -> None:
-        with self._lock:
+        with self.lock:
             queue = self._queues.get(key)
             if queue is None or seat not in queue:
                 return
@@ -131,13 +148,12 @@ class _Queues:
                 del self._queues[key]
 
     def holder(self, key: Key) -> Seat:
-        with self._lock:
+        with self.lock:
             return self._queues[key][0]
 
     @staticmethod
     def _admit(queue: deque[Seat]) -> None:
-        if not queue[0].turn.done():
-            queue[0].turn.set_result(None)
+        queue[0].take_turn()
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -176,9 +192,9 @@ def exclusive(
     token = _inside.set(True)
     try:
         _queues.join(key, seat)
-        while not seat.turn.done():
+        while not seat.has_turn:
             yield from _end_abandoned(key)
-            if seat.turn.done():
+            if seat.has_turn:
                 break
             if context.limits.on_busy == 'raise':
                 raise SessionBusy(
@@ -187,12 +203,10 @@ def exclusive(
                 )
             context.check()
             yield from call(wait_for, seat, _patience(context))
-        return (yield from seat.watched(flow))
+        return (yield from (flow if stream is None else seat.watched(flow)))
     finally:
         _queues.leave(key, seat)
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _inside.reset(token)
+        reset(_inside, token)
 
 
 def wait_blocking(seat: Seat, seconds: float) -> None:
@@ -202,7 +216,7 @@ def wait_blocking(seat: Seat, seconds: float) -> None:
         seat: the seat.
         seconds: how long at most.
     """
-    wait([seat.turn], seconds)
+    wait([seat.turn()], seconds)
 
 
 async def wait_async(seat: Seat, seconds: float) -> None:

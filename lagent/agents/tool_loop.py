@@ -80,6 +80,11 @@ class ToolAgent(Agent):
         """Whether a result is the answer."""
         return False
 
+    def _objection(self, _reply: AgentMessage, _session_id: Hashable) -> Flow[AgentMessage | None]:
+        """What the inner agent is told in place of having its answer accepted; None to accept."""
+        yield from ()
+        return None
+
     def _solve(
         self, message: tuple[AgentMessage, ...], session_id: Hashable, kwargs: dict[str, Any]
     ) -> Flow[AgentMessage]:
@@ -87,7 +92,11 @@ class ToolAgent(Agent):
         for turn in range(self.max_turn + self._closing_replies):
             reply = yield from call(inner, *message, session_id=session_id, **kwargs)
             if self.finish_condition(reply):
-                return reply  # type: ignore[no-any-return]
+                objection = yield from self._objection(reply, session_id)
+                if objection is None or turn + 1 >= self.max_turn:
+                    return reply  # type: ignore[no-any-return]
+                message, unread = (objection,), 0
+                continue
             problem = self._problem(reply)
             unread = 0 if problem is None else unread + 1
             if problem is not None:
@@ -111,12 +120,12 @@ class ToolAgent(Agent):
         try:
             return (yield from self._act(reply, session_id))
         except (RepeatedCall, NotDone) as refused:
-            return self._feedback(str(refused))
+            return unanswered.results(refused) or self._feedback(str(refused))
         except RunSuspended:
             raise  # the same reply is carried out when the run goes on
         except BaseException as error:
             lost = self._feedback(self._lost_result.format(unanswered.words(error)))
-            self._close(lost, error, session_id)
+            self._close(unanswered.results(error) or lost, error, session_id)
             raise
 
     def _check_unread(

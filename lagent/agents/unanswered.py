@@ -6,6 +6,7 @@ of the memory. Without an answer behind it, the next question would reach the mo
 
 from typing import Any
 
+from lagent.errors import LagentError
 from lagent.flow import ConsumerLeft
 from lagent.memory import Memory
 from lagent.schema import AgentMessage
@@ -41,6 +42,19 @@ def words(error: BaseException) -> str:
         return 'the stream was left before its end'
     text = ' '.join(f'{type(error).__name__}: {error}'.removesuffix(': ').split())
     return text if len(text) <= _MAX_WORDS else f'{text[:_MAX_WORDS]}...'
+
+
+def results(error: BaseException) -> AgentMessage | None:
+    """What had been done of the request that an error broke off.
+
+    Args:
+        error: the error.
+
+    Returns:
+        A copy of the message with the results, or None.
+    """
+    found = error.results if isinstance(error, LagentError) else None
+    return found.model_copy() if isinstance(found, AgentMessage) else None
 
 
 def reopen(memory: Memory) -> AgentMessage | None:

@@ -11,6 +11,7 @@ from lagent.llms.openai_reply import ReplyBuilder
 from lagent.llms.openai_server import error_of_status
 
 _NOT_SENT = ('repetition_penalty', 'skip_special_tokens', 'session_id', 'session_ids')
+_THOUGHT = ('thinking', 'signature', 'data')  # what a block of thinking consists of
 _DATA_URL = re.compile(r'data:(?P<media_type>[\w.+-]+/[\w.+-]+);base64,(?P<data>.*)', re.DOTALL)
 _FINISH_REASONS = {
     'end_turn': 'stop',
@@ -88,7 +89,9 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     if message['role'] == 'tool':
         answer = {'type': 'tool_result', 'tool_use_id': message.get('tool_call_id')}
         return [{**answer, 'content': _parts(content)}]
-    return _parts(content) + [_tool_use(call) for call in message.get('tool_calls') or ()]
+    thought = list(message.get('thinking_blocks') or ())
+    calls = [_tool_use(call) for call in message.get('tool_calls') or ()]
+    return thought + _parts(content) + calls
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
@@ -157,6 +160,7 @@ class MessageBuilder(ReplyBuilder):
     def __init__(self, stop_words: list[str] | None = None) -> None:
         super().__init__(stop_words)
         self._counts: dict[str, Any] = {}
+        self._thoughts: list[tuple[Any, dict[str, str]]] = []  # with the index of the block
 
     def feed(self, data: Any) -> str:
         """Take a whole message, or the next event of a streamed one.
@@ -186,16 +190,30 @@ class MessageBuilder(ReplyBuilder):
     def _choices(self, kind: Any, event: dict[str, Any]) -> list[dict[str, Any]]:
         """The event in the words of the protocol that `ReplyBuilder` reads."""
         index = event.get('index')
-        if kind == 'content_block_start':
-            return [{'delta': _delta(event.get('content_block'), index)}]
-        if kind == 'content_block_delta':
-            return [{'delta': _delta(event.get('delta'), index)}]
+        if kind in ('content_block_start', 'content_block_delta'):
+            part = _dict(event.get('content_block' if kind.endswith('start') else 'delta'))
+            self._keep_thought(part, index)
+            return [{'delta': _delta(part, index)}]
         if kind == 'message_delta':
             return [_end(_dict(event.get('delta')))]
         content = event.get('content') if kind == 'message' else None
         if not isinstance(content, list):
             return []
+        for n, block in enumerate(content):
+            self._keep_thought(_dict(block), n)
         return [*({'delta': _delta(block, n)} for n, block in enumerate(content)), _end(event)]
+
+    def _keep_thought(self, part: dict[str, Any], index: Any) -> None:
+        """Keep a block of thinking, or what is added to one, as it is to go back."""
+        kind = part.get('type')
+        texts = {name: part[name] for name in _THOUGHT if isinstance(part.get(name), str)}
+        if kind in ('thinking', 'redacted_thinking'):
+            self._thoughts.append((index, {'type': kind, **texts}))
+        elif kind in ('thinking_delta', 'signature_delta') and self._thoughts:
+            begun, block = self._thoughts[-1]
+            if begun == index:
+                for name, text in texts.items():
+                    block[name] = block.get(name, '') + text
 
     def _usage_of(self) -> dict[str, Any] | None:
         if not self._counts:
@@ -217,7 +235,12 @@ class MessageBuilder(ReplyBuilder):
         """End the reply, see `ReplyBuilder.finish`."""
         for call in self._calls:
             call.arguments = call.arguments or '{}'  # a call without arguments streams none
-        return super().finish(complete=complete)
+        rest, reply = super().finish(complete=complete)
+        # Without its signature a block is refused.
+        reply.thinking_blocks = tuple(
+            block for _, block in self._thoughts if block.get('signature') or 'data' in block
+        )
+        return rest, reply
 
 
 def _delta(block: Any, index: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class APITemplateParser:
         begin, end = role.get('begin', ''), role.get('end', '')
         if (begin or end) and isinstance(content, str):
             content = f'{begin}{content}{end}'
-        elif isinstance(content, str):
+        elif isinstance(content, str) and getattr(content, 'prompt_token_ids', None) is None:
             content = str(content)  # a plain text, so that joining works on no one's object
         return {**message, 'role': role['api_role'], 'content': content}
 

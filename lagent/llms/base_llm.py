@@ -324,6 +324,6 @@ def is_batch(inputs: Any) -> bool:
         inputs: the argument.
 
     Returns:
-        True for a list of lists.
+        True for a list of lists; dialogs that are given as token ids may be tuples.
     """
-    return isinstance(inputs, list) and bool(inputs) and isinstance(inputs[0], list)
+    return isinstance(inputs, list) and bool(inputs) and isinstance(inputs[0], list | tuple)

@@ -4,8 +4,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from lagent.errors import ConfigError
 from lagent.llms.base_llm import Message
+from lagent.llms.completion import Completion
 from lagent.llms.errors import BadRequest
+
+_SAID = 'A reply that stands for another one.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,25 @@ class Prompt:
 
     token_ids: list[int]
     opening: str = ''
+
+
+def as_prompt(dialog: Any) -> Prompt | None:
+    """A prompt that is given as token ids, where a dialog may stand.
+
+    Args:
+        dialog: anything that a model may be asked with.
+
+    Returns:
+        The prompt of a sequence of ids, of ``{'prompt_token_ids': [...]}``, or of a `Prompt`; None
+        for messages and texts.
+    """
+    if isinstance(dialog, Prompt):
+        return dialog
+    if isinstance(dialog, dict):
+        dialog = dialog.get('prompt_token_ids')
+    if isinstance(dialog, list | tuple) and dialog and isinstance(dialog[0], int):
+        return Prompt(list(dialog))
+    return None
 
 
 def has_chat_template(tokenizer: Any) -> bool:
@@ -55,19 +78,99 @@ def chat_prompt(tokenizer: Any, dialog: str | list[Message], prefill: str = '') 
     """
     if isinstance(dialog, str):
         dialog = [{'role': 'user', 'content': dialog}]
-    messages = [_plain(message) for message in dialog]
-    continued = bool(messages) and messages[-1]['role'] == 'assistant'
-    opening = '' if continued else prefill
-    if opening:
-        messages.append({'role': 'assistant', 'content': opening})
+    messages, opening = _open(dialog, prefill)
     ids: list[int] = tokenizer.apply_chat_template(
-        messages,
-        tokenize=True,
-        return_dict=False,
-        add_generation_prompt=not (continued or opening),
-        continue_final_message=bool(continued or opening),
+        messages, tokenize=True, return_dict=False, **_ending(messages)
     )
     return Prompt(ids, opening)
+
+
+class TokenDialogs:
+    """Conversations of a model in token ids, in which nothing is tokenized twice.
+
+    Text that is tokenized again may come out as other tokens than those that a model wrote; a
+    training step on them would be off policy.
+
+    Attributes:
+        tokenizer: the model's tokenizer.
+        prefill: the beginning of every reply.
+    """
+
+    tokenizer: Any
+    prefill: str
+
+    def next_prompt(self, reply: Completion, messages: list[Message]) -> Prompt:
+        """The prompt after a reply: its own tokens as they were, and what is said to it.
+
+        Args:
+            reply: the reply; asked for with ``return_token_ids=True``.
+            messages: the messages that follow it, written with the chat template.
+
+        Returns:
+            A prompt for `chat` and `generate`. Its ids begin with those of the reply's prompt and
+            of the reply.
+
+        Raises:
+            ConfigError: the reply has no ids, or the template doesn't show a reply as it is.
+        """
+        if reply.prompt_token_ids is None or reply.token_ids is None:
+            raise ConfigError('The reply has no token ids. Ask with return_token_ids=True.')
+        # The messages are written behind a reply that stands for the real one.
+        said = [{'role': 'user', 'content': 'q'}, {'role': 'assistant', 'content': _SAID}]
+        following, opening = _open(messages, self.prefill)
+        text: str = self.tokenizer.apply_chat_template(
+            said + following, tokenize=False, **_ending(following)
+        )
+        _, found, after = text.partition(_SAID)
+        if not found:
+            raise ConfigError('The chat template changes replies: what follows one is unknown.')
+        ids: list[int] = self.tokenizer.encode(after, add_special_tokens=False)
+        # A reply that came to its end has the token that ends a message already.
+        if reply.token_ids and ids and reply.token_ids[-1] == ids[0]:
+            ids = ids[1:]
+        return Prompt([*reply.prompt_token_ids, *reply.token_ids, *ids], opening)
+
+    def prompt_of(self, dialog: str | list[Message]) -> Prompt:
+        """Write a dialog with the chat template.
+
+        Replies that know their token ids, as those of an `Agent` do that were asked for with
+        ``return_token_ids=True``, are continued as they were: as long as the dialog is the one
+        that each of them answered.
+
+        Args:
+            dialog: the messages, or a text of the user's.
+
+        Returns:
+            The prompt.
+        """
+        if isinstance(dialog, str):
+            return chat_prompt(self.tokenizer, dialog, self.prefill)
+        reply: Completion | None = None
+        start = 0
+        for end, message in enumerate(dialog[:-1]):
+            said = message.get('content')
+            if isinstance(said, Completion) and said.prompt_token_ids is not None:
+                asked = tuple(self._written(reply, dialog[start:end]).token_ids)
+                reply, start = (said, end + 1) if asked == said.prompt_token_ids else (None, 0)
+        return self._written(reply, dialog[start:])
+
+    def _written(self, reply: Completion | None, messages: list[Message]) -> Prompt:
+        if reply is None:
+            return chat_prompt(self.tokenizer, messages, self.prefill)
+        return self.next_prompt(reply, messages)
+
+
+def _open(dialog: list[Message], prefill: str) -> tuple[list[Message], str]:
+    """Messages as templates want them, with the reply that is begun for the model; its opening."""
+    messages = [_plain(message) for message in dialog]
+    if not prefill or (messages and messages[-1]['role'] == 'assistant'):
+        return messages, ''
+    return [*messages, {'role': 'assistant', 'content': prefill}], prefill
+
+
+def _ending(messages: list[Message]) -> dict[str, bool]:
+    continued = bool(messages) and messages[-1]['role'] == 'assistant'
+    return {'add_generation_prompt': not continued, 'continue_final_message': continued}
 
 
 def _plain(message: Message) -> Message:
@@ -87,7 +190,10 @@ def _content(content: Any) -> str:
         return json.dumps(content, ensure_ascii=False, default=str)
     other = {str(part.get('type')) for part in content} - {'text'}
     if other:
-        raise BadRequest(f'This model takes text only, and the message has {", ".join(other)}.')
+        raise BadRequest(
+            f'This model takes text only, and the message has {", ".join(sorted(other))}. A model '
+            'that sees images is asked through its server, with VllmServer or GPTAPI.'
+        )
     return '\n'.join(part['text'] for part in content)
 
 

@@ -53,8 +53,10 @@ _FIELDS = (
     'usage',
     'reasoning',
     'tool_calls',
+    'thinking_blocks',
     'token_ids',
     'logprobs',
+    'prompt_token_ids',
     'latency',
 )
 
@@ -73,8 +75,12 @@ class Completion(str):
         usage: tokens that it cost, or None where they are not known.
         reasoning: what the model thought before it answered, where the provider separates it.
         tool_calls: calls in the provider's own format, in order.
+        thinking_blocks: the reasoning in Anthropic's own blocks, with their signatures. They go
+            back with the calls, so that a model can go on from what it thought.
         token_ids: ids of the generated tokens, where the engine gives them.
         logprobs: log probability of each generated token, where it was asked for.
+        prompt_token_ids: ids of the tokens that were continued, where they were asked for
+            (``return_token_ids=True``).
         latency: seconds from asking to the whole reply, retries included.
     """
 
@@ -85,8 +91,10 @@ class Completion(str):
     usage: Usage | None
     reasoning: str | None
     tool_calls: tuple[ToolCall, ...]
+    thinking_blocks: tuple[dict[str, Any], ...]
     token_ids: tuple[int, ...] | None
     logprobs: tuple[float, ...] | None
+    prompt_token_ids: tuple[int, ...] | None
     latency: float | None
 
     def __new__(
@@ -98,8 +106,10 @@ class Completion(str):
         usage: Usage | None = None,
         reasoning: str | None = None,
         tool_calls: Iterable[ToolCall] = (),
+        thinking_blocks: Iterable[dict[str, Any]] = (),
         token_ids: Iterable[int] | None = None,
         logprobs: Iterable[float] | None = None,
+        prompt_token_ids: Iterable[int] | None = None,
         latency: float | None = None,
     ) -> Self:
         """Make a completion; all but the text are keywords."""
@@ -109,8 +119,10 @@ class Completion(str):
         self.usage = usage
         self.reasoning = reasoning
         self.tool_calls = tuple(tool_calls)
+        self.thinking_blocks = tuple(thinking_blocks)
         self.token_ids = None if token_ids is None else tuple(token_ids)
         self.logprobs = None if logprobs is None else tuple(logprobs)
+        self.prompt_token_ids = None if prompt_token_ids is None else tuple(prompt_token_ids)
         self.latency = latency
         return self
 
@@ -126,12 +138,23 @@ class Completion(str):
             text: the new text.
 
         Returns:
-            A new completion; this one is unchanged.
+            A new completion; this one is unchanged. Where the text is really another one, it has
+            no `prompt_token_ids`: a model would go on from the tokens of the old text.
         """
-        return type(self)(text, **self._fields())
+        fields = self._fields()
+        if text != self:
+            fields['prompt_token_ids'] = None
+        return type(self)(text, **fields)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Nobody changes what it holds, and that may be as long as a conversation.
+        copied = str.__new__(type(self), self)
+        for name in _FIELDS:
+            setattr(copied, name, getattr(self, name))
+        return copied
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         return (str(self),), self._fields()

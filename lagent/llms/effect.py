@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from lagent.effects import Effect, perform
+from lagent.effects import Effect, is_performing, perform
 from lagent.flow import arun, run
 
 F = TypeVar('F', bound=Callable[..., Any])
@@ -25,11 +25,15 @@ def model_call(chat: F) -> F:
 
     @functools.wraps(chat)
     def blocking(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_performing('model'):
+            return chat(self, inputs, *args, **kwargs)
         effect = Effect('model', self.path, inputs)
         return run(perform(effect, chat, self, inputs, *args, **kwargs))
 
     @functools.wraps(chat)
     async def awaited(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_performing('model'):
+            return await chat(self, inputs, *args, **kwargs)
         effect = Effect('model', self.path, inputs)
         return await arun(perform(effect, chat, self, inputs, *args, **kwargs))
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 from lagent.effects import listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import LMTemplateParser
+from lagent.llms.chat_template import as_prompt
 from lagent.llms.completion import Completion
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai import ChatCompletions
@@ -59,25 +60,38 @@ class EngineClient(ChatCompletions):
 
         Args:
             model_type: the model's name.
-            messages: messages, or a text that the model continues.
+            messages: messages; or a text or token ids, which the model continues.
             gen_params: generation parameters, InternLM's or the engine's own.
             json_mode: ask for a JSON object.
 
         Returns:
             The headers and the body.
         """
+        continued = isinstance(messages, str) or as_prompt(messages) is not None
         headers, body = super().generate_request_data(
-            model_type, [] if isinstance(messages, str) else messages, gen_params, json_mode
+            model_type, [] if continued else messages, gen_params, json_mode
         )
         body.pop('frequency_penalty', None)
         # Engines know what OpenAI's own servers refuse.
         for name in ('top_k', 'repetition_penalty', 'skip_special_tokens'):
             if gen_params.get(name) is not None:
                 body[name] = gen_params[name]
-        if isinstance(messages, str):
+        if continued:
             del body['messages']
             body['prompt'] = messages
         return headers, body
+
+    def render_dialog(self, dialog: Any) -> Any:
+        """Turn one dialog into what a request takes.
+
+        Args:
+            dialog: the dialog; token ids stay as they are.
+
+        Returns:
+            Messages, a text, or token ids.
+        """
+        given = as_prompt(dialog)
+        return super().render_dialog(dialog) if given is None else given.token_ids
 
     async def _until_ready(self) -> None:
         if self.process is not None:
@@ -98,7 +112,7 @@ class AsyncEngineClient(EngineClient, AsyncRemoteModel):
         """Continue a text, or each of a list of texts.
 
         Args:
-            inputs: the text or texts.
+            inputs: the text or texts; token ids may stand for each.
             session_ids: not used: a server keeps nothing between calls.
             gen_params: generation parameters of this call.
 
@@ -108,7 +122,7 @@ class AsyncEngineClient(EngineClient, AsyncRemoteModel):
         Raises:
             ModelCallFailed: there is no usable reply; the subclass says why.
         """
-        if isinstance(inputs, str):
+        if isinstance(inputs, str) or as_prompt(inputs) is not None:
             return await self._answer(inputs, gen_params, stream=listening())
         replies = [self._answer(text, gen_params, stream=False) for text in inputs]
         try:

@@ -107,15 +107,21 @@ class EmptyReply(ModelCallFailed):
     """The model said nothing: no text and no tool call.
 
     Attributes:
-        finish_reason: why the provider says that the reply ended.
+        finish_reason: why the provider says that the reply ended; ``'content_filter'`` also where
+            a filter refused the request itself.
     """
 
     code = 'empty_reply'
 
     def __init__(
-        self, message: str, *, finish_reason: str | None = None, usage: Usage | None = None
+        self,
+        message: str,
+        *,
+        finish_reason: str | None = None,
+        status: int | None = None,
+        usage: Usage | None = None,
     ) -> None:
-        super().__init__(message, usage=usage)
+        super().__init__(message, status=status, usage=usage)
         self.finish_reason = finish_reason
         # A filter, a refusal or a budget spent on reasoning would only strike again.
         self.retryable = finish_reason not in ('content_filter', 'length', 'refusal')

@@ -26,6 +26,7 @@ class Request:
         stop_words: texts that end a reply.
         skip_special_tokens: leave special tokens out of the text.
         logprobs: give the log probability of each token.
+        return_token_ids: give the ids of the prompt, too.
         cancelled: set it, from any thread, to stop after the current token.
     """
 
@@ -34,6 +35,7 @@ class Request:
     stop_words: list[str]
     skip_special_tokens: bool = False
     logprobs: bool = False
+    return_token_ids: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -58,6 +60,7 @@ class Request:
             stop_words=[stop for stop in rest.pop('stop_words') or () if stop],
             skip_special_tokens=rest.pop('skip_special_tokens', False),
             logprobs=rest.pop('logprobs', False),
+            return_token_ids=rest.pop('return_token_ids', False),
             arguments=arguments | rest,
         )
 
@@ -212,6 +215,7 @@ class Engine:
             usage=Usage(len(prompt.token_ids), len(ids)),
             token_ids=ids,
             logprobs=None if logprobs is None else logprobs[: len(ids)],
+            prompt_token_ids=prompt.token_ids if request.return_token_ids else None,
             latency=latency,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 from lagent.effects import emit, listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser, is_batch
-from lagent.llms.chat_template import Prompt, chat_prompt
+from lagent.llms.chat_template import Prompt, TokenDialogs, as_prompt
 from lagent.llms.completion import Completion
 from lagent.llms.effect import model_call
 from lagent.llms.hf_engine import Engine, Request, load_model, load_tokenizer
@@ -76,10 +76,11 @@ class HFTransformer(BaseLLM):
         """Complete a prompt, or each of a list of prompts in one batch.
 
         Args:
-            inputs: a text or a list of token ids; or a list of texts or of such lists.
+            inputs: a text or token ids; or a list of those.
             do_sample: False takes the likeliest token each time, as a temperature of 0 does.
             gen_params: generation parameters of this call; those that are not InternLM's go to
-                ``model.generate`` as they are. With ``logprobs=True`` the completions have them.
+                ``model.generate`` as they are. With ``logprobs=True`` the completions have them,
+                with ``return_token_ids=True`` also `prompt_token_ids`.
 
         Returns:
             The completion or completions, in order.
@@ -142,6 +143,17 @@ class HFTransformer(BaseLLM):
         prompt = self._prompt(self.render_dialog(inputs))
         yield from self._stream(prompt, self._request(do_sample, gen_params))
 
+    def render_dialog(self, dialog: Any) -> Any:
+        """Turn one dialog into what `generate` takes.
+
+        Args:
+            dialog: the dialog; token ids stay as they are.
+
+        Returns:
+            The prompt.
+        """
+        return as_prompt(dialog) or self.template_parser(dialog)
+
     def _stream(self, prompt: Prompt, request: Request) -> Iterator[Chunk]:
         text = ''
         with closing(self._engine.stream(prompt, request)) as pieces:
@@ -156,9 +168,7 @@ class HFTransformer(BaseLLM):
         return Request.make(self.update_gen_params(**gen_params), do_sample=do_sample)
 
     def _prompt(self, prompt: Any) -> Prompt:
-        if isinstance(prompt, Prompt):
-            return prompt
-        return Prompt(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        return as_prompt(prompt) or Prompt(self.tokenize(prompt))
 
     def _chat(self, inputs: Any, request: Request) -> Any:
         return self._complete(self.render(inputs), is_batch(inputs), request)
@@ -180,7 +190,7 @@ class HFTransformerCasualLM(HFTransformer):
     """`HFTransformer` under the name that InternLM gave to causal models."""
 
 
-class HFTransformerChat(HFTransformerCasualLM):
+class HFTransformerChat(TokenDialogs, HFTransformerCasualLM):
     """A chat model: dialogs are written with the tokenizer's own chat template.
 
     Args:
@@ -208,15 +218,8 @@ class HFTransformerChat(HFTransformerCasualLM):
         self.prefill = prefill
 
     def render_dialog(self, dialog: Any) -> Prompt:
-        """Turn one dialog into what `generate` takes.
-
-        Args:
-            dialog: the dialog.
-
-        Returns:
-            The prompt.
-        """
-        return chat_prompt(self.tokenizer, self.template_parser(dialog), self.prefill)
+        """Turn one dialog into what `generate` takes; see `HFTransformer.render_dialog`."""
+        return as_prompt(dialog) or self.prompt_of(self.template_parser(dialog))
 
 
 class AsyncHFTransformerChat(HFTransformerChat, AsyncBaseLLM):

@@ -40,6 +40,7 @@ class ReplyBuilder:
         self._calls: list[_PartialCall] = []
         self._logprobs: list[float] = []
         self._token_ids: list[int] = []
+        self._prompt_ids: list[int] | None = None
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._stop_reason: str | int | None = None
@@ -72,6 +73,7 @@ class ReplyBuilder:
         if data.get('error'):
             raise error_of_status(None, data['error'], str(data['error']))
         self._usage = _usage(data.get('usage')) or self._usage
+        self._take_prompt(data)
         piece = ''
         for choice in _dicts(data.get('choices')):
             if not choice.get('index'):  # others are answers to an `n` that we never ask for
@@ -92,14 +94,17 @@ class ReplyBuilder:
             for token in _dicts(_field(choice.get('logprobs'), 'content'))
             if isinstance(token.get('logprob'), float | int)
         ]
-        token_ids = choice.get('token_ids')
-        if isinstance(token_ids, list):
-            self._token_ids += [token for token in token_ids if isinstance(token, int)]
+        self._take_prompt(choice)
+        self._token_ids += _ids(choice.get('token_ids'))
         if isinstance(choice.get('finish_reason'), str):
             self._finish_reason = choice['finish_reason']
             self._stop_reason = choice.get('stop_reason')
         text = _text(delta.get('content')) or _text(choice.get('text'))  # of a continued prompt
         return self._show(self._cutter.feed(text))
+
+    def _take_prompt(self, data: dict[str, Any]) -> None:
+        # Where they are, and in which chunk, depends on the server and on the end point.
+        self._prompt_ids = _ids(data.get('prompt_token_ids')) or self._prompt_ids
 
     def _show(self, piece: str) -> str:
         if not self.text:
@@ -160,6 +165,7 @@ class ReplyBuilder:
             tool_calls=[ToolCall(c.id, c.name, c.arguments) for c in self._calls],
             token_ids=self._token_ids or None,
             logprobs=self._logprobs or None,
+            prompt_token_ids=self._prompt_ids,
         )
 
     def _empty(self, finish_reason: str | None) -> EmptyReply:
@@ -177,6 +183,10 @@ class ReplyBuilder:
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _ids(value: Any) -> list[int]:
+    return [token for token in value if isinstance(token, int)] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

@@ -48,10 +48,22 @@ def request_body(
 
 
 def _wire_message(message: Message) -> Message:
+    message = {name: value for name, value in message.items() if name != 'thinking_blocks'}
     content = message.get('content')
     if content is None:
         # Only a message that calls tools may come without content.
         return message if message.get('tool_calls') else {**message, 'content': ''}
-    if isinstance(content, str | list):
+    if isinstance(content, str):
         return message
+    if isinstance(content, list):
+        return {**message, 'content': [_wire_part(part) for part in content]}
     return {**message, 'content': json.dumps(content, ensure_ascii=False, default=str)}
+
+
+def _wire_part(part: Any) -> Any:
+    """A part of a message's content; an image in Anthropic's format becomes one in OpenAI's."""
+    source = part.get('source') if isinstance(part, dict) and part.get('type') == 'image' else None
+    if not isinstance(source, dict):
+        return part
+    url = source.get('url') or f'data:{source.get("media_type")};base64,{source.get("data")}'
+    return {'type': 'image_url', 'image_url': {'url': url}}

@@ -4,7 +4,7 @@ import email.utils
 import importlib
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from lagent.llms.errors import (
     AuthenticationFailed,
     BadRequest,
     ContextOverflow,
+    EmptyReply,
     ModelCallFailed,
     ModelTimeout,
     ModelUnavailable,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import openai
 
 _ENDPOINT = '/chat/completions'
+_FILTERED = ('content_filter', 'content_policy_violation')  # codes, as of 2026, of two providers
 _MAX_SHOWN = 500  # characters of a server's error that go into ours
 
 
@@ -51,8 +53,11 @@ class KeyRing:
         self.dropped: set[str] = set()
         self._turn = -1
 
-    def next(self) -> tuple[str, str | None]:
+    def next(self, held: Callable[[str], float]) -> tuple[str, str | None]:
         """The next key, and the organization it is used with.
+
+        Args:
+            held: for how many seconds a key is held back; one that is not goes first.
 
         Raises:
             QuotaExhausted: all keys were dropped.
@@ -62,7 +67,8 @@ class KeyRing:
             raise QuotaExhausted(f'None of the {len(self.keys)} API keys has any quota left.')
         self._turn += 1
         org = self.orgs[self._turn % len(self.orgs)] if self.orgs else None
-        return keys[self._turn % len(keys)], org
+        turn = self._turn % len(keys)
+        return min(keys[turn:] + keys[:turn], key=held), org
 
 
 class Server:
@@ -198,6 +204,12 @@ def error_of_status(
     prefix = f'HTTP {status}: ' if status else 'The server broke off with an error: '
     if 'insufficient_quota' in (code, fields.get('type')):
         return QuotaExhausted(f'{prefix}{words}', status=status)
+    if code in _FILTERED or 'content filtering policy' in words:
+        return EmptyReply(
+            f"{prefix}{words} The provider's filter took it: ask differently.",
+            finish_reason='content_filter',
+            status=status,
+        )
     if status in (401, 403):
         return AuthenticationFailed(
             f'{prefix}{words} Check the API key, and that it belongs to this server.', status=status

@@ -42,6 +42,7 @@ class Ticket:
 @dataclass(eq=False, slots=True)
 class _Waiter:
     ticket: Ticket
+    key: str | None
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     turn: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -53,6 +54,7 @@ class _Waiter:
 class RateLimits:
     """What may be asked of a provider. Pass one object to all the models that share the limits.
 
+    Where a provider asks one request to wait (``Retry-After``), all that use the same key wait.
     In no span of 60 seconds are more requests begun, or more tokens counted, than a minute allows.
     Who came first goes first, whichever model, thread or event loop it comes from. Before a
     request its tokens are estimated (its text, and all of `max_new_tokens`); once the reply says
@@ -97,6 +99,7 @@ class RateLimits:
         self._lock = threading.Lock()  # the sessions may live in several threads
         self._queue: deque[_Waiter] = deque()
         self._begun: deque[Ticket] = deque()
+        self._held: dict[str | None, float] = {}  # the time from which on a key may be used
         self._running = 0
 
     def __repr__(self) -> str:
@@ -107,12 +110,34 @@ class RateLimits:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # a copy would be another set of limits
 
+    def hold(self, seconds: float, key: str | None = None) -> None:
+        """Let nothing begin for a while, because the provider said so to one request.
+
+        Args:
+            seconds: for how long.
+            key: the API key that it was said to; the others go on.
+        """
+        with self._lock:
+            self._held[key] = max(self._held.get(key, 0), self._clock() + seconds)
+
+    def held(self, key: str | None = None) -> float:
+        """For how long a key is held back.
+
+        Args:
+            key: the API key.
+
+        Returns:
+            Seconds; 0 for a key that may be used.
+        """
+        return max(0.0, self._held.get(key, 0) - self._clock())
+
     @asynccontextmanager
-    async def slot(self, tokens: int = 0) -> AsyncIterator[Ticket]:
+    async def slot(self, tokens: int = 0, key: str | None = None) -> AsyncIterator[Ticket]:
         """Wait until a request may begin, and hold its place while it runs.
 
         Args:
             tokens: the estimate of its tokens, see `estimate_tokens`.
+            key: the API key that it uses.
 
         Yields:
             The request's ticket.
@@ -120,7 +145,7 @@ class RateLimits:
         Raises:
             RateLimited: it would have to wait for more than `max_wait` seconds.
         """
-        waiter = _Waiter(Ticket(tokens))
+        waiter = _Waiter(Ticket(tokens), key)
         with self._lock:
             self._queue.append(waiter)
         try:
@@ -156,7 +181,9 @@ class RateLimits:
 
     def _wait(self, waiter: _Waiter) -> float | None:
         """Take a place if there is one, else say how long to wait: None until somebody leaves."""
-        if self._queue[0] is not waiter or self._running == self.concurrency:
+        if held := self.held(waiter.key):
+            return held
+        if self._first() is not waiter or self._running == self.concurrency:
             return None
         now = self._clock()
         while self._begun and self._begun[0].at <= now - _WINDOW:
@@ -164,7 +191,7 @@ class RateLimits:
         free_at = max(self._requests_free_at(now), self._tokens_free_at(now, waiter.ticket.tokens))
         if free_at > now:
             return free_at - now
-        self._queue.popleft()
+        self._queue.remove(waiter)
         self._running += 1
         waiter.ticket.at = now
         if self.requests_per_minute or self.tokens_per_minute:
@@ -194,9 +221,13 @@ class RateLimits:
                 self._queue.remove(waiter)
         self._wake_first()
 
+    def _first(self) -> _Waiter | None:
+        """Whose turn it is; who is held back lets others pass."""
+        return next((waiter for waiter in self._queue if not self.held(waiter.key)), None)
+
     def _wake_first(self) -> None:
         with self._lock:
-            first = self._queue[0] if self._queue else None
+            first = self._first()
         if first is not None:
             first.wake()
 

@@ -77,20 +77,20 @@ class RemoteModel(BaseAPILLM):
     ) -> AsyncGenerator[tuple[str, str] | Completion, None]:
         """Each new piece with the text so far, then the reply; failed attempts are made again."""
         params = self.update_gen_params(**gen_params)
-        messages = self.template_parser(dialog)
+        messages = self.render_dialog(dialog)
         body = self._request(messages, params, stream=stream)
         tokens = 0
         if self.rate_limits.tokens_per_minute:
             tokens = estimate_tokens(messages, params.get('max_new_tokens'))
         attempts = Attempts(self.retry_policy)
         while True:
-            key, org = self._ring.next()
+            key, org = self._ring.next(self.rate_limits.held)
             builder = self._new_reply(params)
             exchange = _Exchange(self._server, attempts, builder)
             async with AsyncExitStack() as place:
                 async with attempts.within_budget():
                     await self._until_ready()
-                    ticket = await place.enter_async_context(self.rate_limits.slot(tokens))
+                    ticket = await place.enter_async_context(self.rate_limits.slot(tokens, key))
                 try:
                     async with aclosing(exchange.run(body, key, org)) as pieces:
                         async for piece in pieces:
@@ -113,9 +113,16 @@ class RemoteModel(BaseAPILLM):
                     return
             # The place is free again while this one waits for its next attempt.
             failure.partial = failure.partial or builder.text
+            self._hold_back(failure, key)
             if stream and builder.text and not self.retry_policy.after_first_token:
                 attempts.give_up(failure)
             await attempts.again(failure)
+
+    def _hold_back(self, failure: ModelCallFailed, key: str) -> None:
+        """Let the other sessions wait as well, where the server asks for a wait that is waited."""
+        asked = failure.retry_after
+        if asked is not None and asked <= self.retry_policy.max_retry_after:
+            self.rate_limits.hold(asked, key)
 
 
 class AsyncRemoteModel(RemoteModel, AsyncBaseAPILLM):

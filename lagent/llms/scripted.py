@@ -1,7 +1,6 @@
 """Models that follow a script: for tests, examples, and work without a model."""
 
 import asyncio
-import copy
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from lagent.llms.completion import Completion
 from lagent.llms.effect import model_call
 from lagent.llms.errors import ScriptEnded
 from lagent.schema import ModelStatusCode
+from lagent.utils.copies import copy_messages
 
 Reply = Any  # str, Completion, Stall, an exception to raise, or a function of the messages
 Expectation = str | Callable[[list[Message]], bool] | None
@@ -137,7 +137,7 @@ class ScriptedModel(BaseLLM):
 
     def _next(self, messages: Any, session: Any, params: dict[str, Any]) -> Flow[Completion]:
         with self._lock:
-            self.calls.append(ScriptedCall(copy.deepcopy(messages), session, params))
+            self.calls.append(ScriptedCall(copy_messages(messages), session, params))
             number = len(self.calls)
             try:
                 reply = next(self._replies)
@@ -150,14 +150,15 @@ class ScriptedModel(BaseLLM):
         return (yield from self._resolve(reply, messages))
 
     def _resolve(self, reply: Reply, messages: Any) -> Flow[Completion]:
-        if isinstance(reply, Stall):
-            yield from call(type(self)._sleep, reply.seconds)
-            return (yield from self._resolve(reply.reply, messages))
-        if isinstance(reply, BaseException):
-            raise reply
-        if callable(reply):
-            return (yield from self._resolve((yield from call(reply, messages)), messages))
-        return reply if isinstance(reply, Completion) else Completion(str(reply))
+        while not isinstance(reply, str):
+            if isinstance(reply, Stall):
+                yield from call(type(self)._sleep, reply.seconds)
+                reply = reply.reply
+            elif isinstance(reply, BaseException):
+                raise reply
+            else:
+                reply = (yield from call(reply, messages)) if callable(reply) else str(reply)
+        return reply if isinstance(reply, Completion) else Completion(reply)
 
     def _check(self, number: int, messages: Any) -> None:
         expected = self._expect[number - 1] if number <= len(self._expect) else None

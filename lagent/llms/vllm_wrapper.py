@@ -1,6 +1,7 @@
 """VllmModel and AsyncVllmModel: models that vLLM runs."""
 
 import asyncio
+import sys
 import threading
 import time
 import uuid
@@ -12,16 +13,14 @@ from lagent._extras import require
 from lagent.effects import emit, listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
-from lagent.llms.chat_template import Prompt, chat_prompt, has_chat_template
-from lagent.llms.completion import Completion, Usage
+from lagent.llms.chat_template import TokenDialogs, as_prompt, has_chat_template
 from lagent.llms.effect import model_call
-from lagent.llms.errors import ContextOverflow, is_overflow
 from lagent.llms.meta_template import CHAT_META
-from lagent.llms.stops import cut_at_stop
+from lagent.llms.vllm_request import Adapters, job, overflow_typed, reply_of, sampling_params
 from lagent.schema import ModelStatusCode
 
 
-class VllmModel(BaseLLM):
+class VllmModel(TokenDialogs, BaseLLM):
     """A model that vLLM's offline engine runs in this process.
 
     Dialogs are written with the tokenizer's chat template. With a `meta_template` or a
@@ -36,6 +35,8 @@ class VllmModel(BaseLLM):
         tp: GPUs that share the model.
         vllm_cfg: more of vLLM's engine arguments (``dtype``, ``max_model_len``,
             ``trust_remote_code``, ...).
+        lora: a LoRA adapter for every call that names no other one: its directory, or its name on
+            the hub.
         prefill: the beginning of every reply, see `HFTransformerChat`.
         template_parser: see `BaseLLM`.
         meta_template: see `LMTemplateParser`.
@@ -55,6 +56,7 @@ class VllmModel(BaseLLM):
         tp: int = 1,
         vllm_cfg: dict[str, Any] | None = None,
         *,
+        lora: str | None = None,
         prefill: str = '',
         template_parser: Any = None,
         meta_template: Any = None,
@@ -70,6 +72,10 @@ class VllmModel(BaseLLM):
         self.prefill = prefill
         self._vllm = require('vllm', 'vllm')
         arguments = {'model': path, 'tensor_parallel_size': tp, **(vllm_cfg or {})}
+        if lora:
+            arguments.setdefault('enable_lora', True)
+            self.gen_params['lora'] = lora
+        self._adapters = Adapters()
         self.model = self._load(arguments)
         with_tokenizer = not arguments.get('skip_tokenizer_init', False)
         get_tokenizer = getattr(self.model, 'get_tokenizer', None)
@@ -98,14 +104,18 @@ class VllmModel(BaseLLM):
         """Turn one dialog into what `generate` takes.
 
         Args:
-            dialog: the dialog.
+            dialog: the dialog; token ids, and vLLM's prompt dicts, stay as they are.
 
         Returns:
             The prompt.
         """
+        if isinstance(dialog, dict):
+            return dialog
+        if (given := as_prompt(dialog)) is not None:
+            return given
         rendered = self.template_parser(dialog)
         if self._by_chat_template:
-            return chat_prompt(self.tokenizer, rendered, self.prefill)
+            return self.prompt_of(rendered)
         return rendered
 
     def generate(
@@ -126,27 +136,29 @@ class VllmModel(BaseLLM):
                 ``cumulative_logprob``, ``logprobs``, ``finish_reason``, ``stop_reason``).
             gen_params: generation parameters of this call, InternLM's or vLLM's own;
                 ``structured_outputs`` may be a dict (``{'json': schema}``, ``{'regex': ...}``,
-                ``{'grammar': ...}``, ``{'choice': [...]}``).
+                ``{'grammar': ...}``, ``{'choice': [...]}``). `lora` names a LoRA adapter, None the
+                model itself. With ``return_token_ids=True`` a completion has `prompt_token_ids`.
 
         Returns:
             The completion or completions, or dicts, in order.
 
         Raises:
             ContextOverflow: a prompt is longer than the model's context.
+            BadRequest: the LoRA adapter cannot be loaded.
         """
         jobs, many = self._jobs(inputs)
         params = self.update_gen_params(**gen_params, skip_special_tokens=skip_special_tokens)
+        sampling = sampling_params(self._vllm, params)
+        adapter = self._adapters.request(params.get('lora'))
         started = time.monotonic()
-        try:
-            with self._lock:
-                outputs = self.model.generate(
-                    [prompt for prompt, _ in jobs], self._sampling(params), use_tqdm=False
-                )
-        except Exception as error:
-            _raise_overflow(error)
-            raise
+        with self._lock, overflow_typed():
+            if not self._adapters.is_loaded(adapter):
+                with self._adapters.loading(adapter):
+                    self.model.llm_engine.add_lora(adapter)
+            prompts = [prompt for prompt, _ in jobs]
+            outputs = self.model.generate(prompts, sampling, use_tqdm=False, lora_request=adapter)
         replies = [
-            self._reply(output, opening, params, started, return_dict=return_dict)
+            reply_of(output, opening, params, started, return_dict=return_dict)
             for output, (_, opening) in zip(outputs, jobs, strict=True)
         ]
         if many:
@@ -161,49 +173,7 @@ class VllmModel(BaseLLM):
     def _jobs(inputs: Any) -> tuple[list[tuple[Any, str]], bool]:
         """What the engine is asked, with the opening of each reply; and whether it is a list."""
         many = isinstance(inputs, list) and bool(inputs) and not isinstance(inputs[0], int)
-        return [_job(prompt) for prompt in (inputs if many else [inputs])], many
-
-    def _sampling(self, params: dict[str, Any], **more: Any) -> Any:
-        """VLLM's sampling parameters; those of InternLM that it names differently are renamed."""
-        arguments = {**params, **more}
-        max_new_tokens, stops = arguments.pop('max_new_tokens'), arguments.pop('stop_words')
-        arguments.setdefault('max_tokens', max_new_tokens)
-        arguments.setdefault('stop', [stop for stop in stops or () if stop])
-        if arguments['top_k'] is None:
-            del arguments['top_k']
-        if isinstance(structure := arguments.get('structured_outputs'), dict):
-            structures = self._vllm.sampling_params.StructuredOutputsParams
-            arguments['structured_outputs'] = structures(**structure)
-        return self._vllm.SamplingParams(**arguments)
-
-    @staticmethod
-    def _reply(
-        output: Any, opening: str, params: dict[str, Any], started: float, *, return_dict: bool
-    ) -> Any:
-        best = output.outputs[0]
-        text, stop = cut_at_stop(best.text, params['stop_words'])
-        ended = ('stop', stop) if stop is not None else (best.finish_reason, best.stop_reason)
-        if return_dict:
-            return {
-                'text': opening + text,
-                'token_ids': best.token_ids,
-                'cumulative_logprob': best.cumulative_logprob,
-                'logprobs': best.logprobs,
-                'finish_reason': ended[0],
-                'stop_reason': ended[1],
-            }
-        # Engines that only look like vLLM may leave these out.
-        prompt_ids = getattr(output, 'prompt_token_ids', None) or ()
-        cached = getattr(output, 'num_cached_tokens', None) or 0
-        return Completion(
-            opening + text,
-            finish_reason=ended[0],
-            stop_reason=ended[1],
-            usage=Usage(len(prompt_ids), len(best.token_ids), cached_tokens=cached),
-            token_ids=best.token_ids,
-            logprobs=_chosen(best.token_ids, best.logprobs),
-            latency=time.monotonic() - started,
-        )
+        return [job(prompt) for prompt in (inputs if many else [inputs])], many
 
 
 class AsyncVllmModel(VllmModel, AsyncBaseLLM):
@@ -220,8 +190,13 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
     _loop: asyncio.AbstractEventLoop | None = None
 
     def _load(self, arguments: dict[str, Any]) -> Any:
-        engine_args = self._vllm.AsyncEngineArgs(**arguments)
-        return self._vllm.AsyncLLMEngine.from_engine_args(engine_args)
+        class Engine(self._vllm.AsyncLLMEngine):  # type: ignore[misc, name-defined]
+            def __del__(self) -> None:
+                # At the end of the process vLLM's modules are gone, and so are its own processes.
+                if not sys.is_finalizing():
+                    super().__del__()
+
+        return Engine.from_engine_args(self._vllm.AsyncEngineArgs(**arguments))
 
     def close(self) -> None:
         """Stop the engine's process. Closing twice does nothing."""
@@ -251,6 +226,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
 
         Raises:
             ContextOverflow: a prompt is longer than the model's context.
+            BadRequest: the LoRA adapter cannot be loaded.
         """
         jobs, many = self._jobs(inputs)
         params = self.update_gen_params(**gen_params, skip_special_tokens=skip_special_tokens)
@@ -284,7 +260,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
             ``(STREAM_ING, text so far, None)``, and at last ``(END, completion, None)``.
         """
         params = self.update_gen_params(**gen_params, skip_special_tokens=skip_special_tokens)
-        async with aclosing(self._ask(*_job(inputs), params, stream=True)) as replies:
+        async with aclosing(self._ask(*job(inputs), params, stream=True)) as replies:
             async for state, reply in replies:
                 yield state, reply if state == ModelStatusCode.END else str(reply), None
 
@@ -338,42 +314,20 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
             )
         self._loop = loop
         kinds = self._vllm.sampling_params.RequestOutputKind
-        sampling = self._sampling(
-            params, output_kind=kinds.CUMULATIVE if stream else kinds.FINAL_ONLY
+        sampling = sampling_params(
+            self._vllm, params, output_kind=kinds.CUMULATIVE if stream else kinds.FINAL_ONLY
         )
+        adapter = self._adapters.request(params.get('lora'))
         started = time.monotonic()
+        if not self._adapters.is_loaded(adapter):
+            with self._adapters.loading(adapter):
+                await self.model.add_lora(adapter)
         # Leaving the generator early, by cancellation too, aborts the request in the engine.
-        outputs = self.model.generate(prompt, sampling, request_id=uuid.uuid4().hex)
-        try:
+        outputs = self.model.generate(
+            prompt, sampling, request_id=uuid.uuid4().hex, lora_request=adapter
+        )
+        with overflow_typed():
             async with aclosing(outputs):
                 async for output in outputs:
                     state = ModelStatusCode.END if output.finished else ModelStatusCode.STREAM_ING
-                    yield (
-                        state,
-                        self._reply(output, opening, params, started, return_dict=return_dict),
-                    )
-        except Exception as error:
-            _raise_overflow(error)
-            raise
-
-
-def _job(prompt: Any) -> tuple[Any, str]:
-    """One prompt as the engine takes it, and the opening of its reply."""
-    if isinstance(prompt, Prompt):
-        return {'prompt_token_ids': prompt.token_ids}, prompt.opening
-    if isinstance(prompt, list):
-        return {'prompt_token_ids': prompt}, ''
-    return prompt, ''
-
-
-def _chosen(token_ids: Any, tables: Any) -> list[float] | None:
-    """The log probability of each token that was taken."""
-    if not tables:
-        return None
-    return [table[token].logprob for token, table in zip(token_ids, tables, strict=True)]
-
-
-def _raise_overflow(error: Exception) -> None:
-    """Raise our own error if that is what vLLM means, whose classes differ between versions."""
-    if is_overflow(str(error)):
-        raise ContextOverflow(f'{error} Shorten the conversation.') from error
+                    yield state, reply_of(output, opening, params, started, return_dict=return_dict)

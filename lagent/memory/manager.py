@@ -5,7 +5,7 @@ import threading
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from lagent.context import DEFAULT_SESSION, current_context
+from lagent.context import DEFAULT_SESSION, Flag, current_context
 from lagent.memory.base_memory import Memory
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
@@ -38,7 +38,7 @@ class MemoryManager:
         self._prototype = copy.deepcopy(self._given)
         self.memory_map: dict[Hashable, Memory] = {}
         # The sessions in the order of their last use, each with the ends of the runs that used it.
-        self._used: dict[Hashable, set[threading.Event]] = {}
+        self._used: dict[Hashable, set[Flag]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy takes part in no run.
@@ -79,7 +79,7 @@ class MemoryManager:
         """
         with _using:
             memory = self.memory_map.get(session_id)
-            if memory is not None:
+            if memory is not None and self.max_sessions is not None:
                 self._use(session_id)
         return memory
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from sandbox.backends.base import Backend, Endpoint, Instance, Reporter
+from sandbox.backends.base import Assignable, Backend, Endpoint, Instance, Reporter
 from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.backends.docker import DockerBackend
 from sandbox.errors import BackendUnavailable, ImageMissing
@@ -92,6 +92,10 @@ class _Announced:
         untold, self._untold = self._untold, []
         own = self._instance.notices() if isinstance(self._instance, Reporter) else []
         return untold + own
+
+    def assign(self, session: str) -> None:
+        if isinstance(self._instance, Assignable):
+            self._instance.assign(session)
 
     async def unseal(self) -> None:
         await self._instance.unseal()

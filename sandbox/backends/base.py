@@ -77,6 +77,15 @@ class Reporter(Protocol):
         ...
 
 
+@runtime_checkable
+class Assignable(Protocol):
+    """An instance that can be told, after it was started, which session it serves."""
+
+    def assign(self, session: str) -> None:
+        """Write down the session's name for people and tools to see; never fails."""
+        ...
+
+
 class Backend(Protocol):
     """A way to run sandboxes."""
 

@@ -3,7 +3,6 @@
 It is one `bwrap`, run by an ordinary user. Root becomes the policy's user first (`gather.py`).
 """
 
-import functools
 import json
 import os
 import resource
@@ -16,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from sandbox.backends import gather
-from sandbox.backends.seccomp import assemble
+from sandbox.backends.seccomp import guest_filter
 from sandbox.errors import BackendUnavailable
 from sandbox.image import guest_folder
 from sandbox.policy import MIB, SandboxPolicy
@@ -106,7 +105,7 @@ def command(
     mounts = [*_base(), *plan.mounts]
     inside = [Mount(each.target, each.target, each.writable) for each in mounts] if root else mounts
     files = {path: handed(text.encode()) for path, text in _made_up(plan.policy.uid).items()}
-    seccomp = handed(_filter())
+    seccomp = handed(guest_filter())
     arguments = [
         *_isolation(plan.policy),
         *_memory_file_systems(plan.policy),
@@ -243,8 +242,3 @@ def _limits(plan: Plan) -> Iterator[str]:
         least = value if most == resource.RLIM_INFINITY else min(value, most)
         yield f'--{name}={least}:{least}'
     yield '--'
-
-
-@functools.cache
-def _filter() -> bytes:
-    return assemble(json.loads((guest_folder() / 'seccomp.json').read_text(encoding='utf-8')))

@@ -17,6 +17,12 @@ from sandbox.policy import MIB, SandboxPolicy
 SOCKETS, WORKSPACE = '/run/k', '/workspace'
 EGRESS_FOLDER = 'e'
 
+OWN_OPTIONS = (
+    *('command', 'user', 'hostname', 'working_dir', 'labels', 'environment', 'use_config_proxy'),
+    'stdin_open',
+)
+"""Options of the container itself; all others say what the host gives it."""
+
 _HOME = '/home/sandbox'
 _HOME_BYTES = 64 * MIB
 _OPEN_FILES = 1024
@@ -97,6 +103,7 @@ def container_options(
         'user': f'{policy.uid}:{policy.uid}',
         'hostname': 'sandbox',
         'working_dir': workspace,
+        'stdin_open': False,
         'init': True,
         'auto_remove': True,
         'labels': {
@@ -114,7 +121,7 @@ def container_options(
         'use_config_proxy': False,
         'network_mode': 'bridge' if policy.network == 'full' else 'none',
         'read_only': True,
-        'volumes': {str(place.sockets): {'bind': SOCKETS, 'mode': 'rw'}, **egress.volumes},
+        'binds': {str(place.sockets): {'bind': SOCKETS, 'mode': 'rw'}, **egress.volumes},
         'tmpfs': {
             '/tmp': _tmpfs(policy.tmp, 'mode=1777'),  # noqa: S108 - the container's
             workspace: _tmpfs(policy.disk, user),

@@ -4,22 +4,25 @@ import asyncio
 import contextlib
 import functools
 import logging
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.backends import gvisor
 from sandbox.backends.base import Endpoint
+from sandbox.backends.bridge import Bridge
 from sandbox.backends.container import (
     EGRESS_FOLDER,
+    OWN_OPTIONS,
     SOCKETS,
     WORKSPACE,
     check_user,
     check_workspace,
     container_options,
 )
-from sandbox.backends.engine import connect, engine, explain
+from sandbox.backends.engine import attach, engine, explain, in_thread, lent_client
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.process import EgressProxy
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _INSPECTION = 3.0
+_OOM_LAG = 0.3
 _REMOVAL = 60.0
 
 _NEEDED = {
@@ -42,8 +46,16 @@ _NEEDED = {
 }
 
 
+class _Started(NamedTuple):
+    """What a start has made besides the folder of sockets."""
+
+    container_id: str
+    proxy: EgressProxy | None = None
+    stream: socket.socket | None = None
+
+
 class DockerInstance:
-    """A running container and the folder of its sockets."""
+    """A running container and the folder of its sockets, or the bridge to them."""
 
     def __init__(
         self,
@@ -51,9 +63,10 @@ class DockerInstance:
         place: Rendezvous,
         endpoint: Endpoint,
         proxy: EgressProxy | None = None,
+        bridge: Bridge | None = None,
     ) -> None:
         self._id, self._place, self._endpoint = container_id, place, endpoint
-        self._proxy = proxy
+        self._proxy, self._bridge = proxy, bridge
         self._started = time.time()
 
     @property
@@ -66,9 +79,14 @@ class DockerInstance:
         """Where its sockets are."""
         return self._endpoint
 
+    def assign(self, session: str) -> None:
+        """Write down which session it serves: its labels were fixed when it was made."""
+        self._place.assign(session)
+
     async def unseal(self) -> None:
         """Let a kernel bind its sockets."""
-        self._place.unseal()
+        if self._bridge is None:
+            self._place.unseal()
 
     async def seal(self) -> None:
         """Take away the container's access to the folder of sockets.
@@ -76,7 +94,8 @@ class DockerInstance:
         Raises:
             StartFailed: The folder holds something that does not belong there.
         """
-        self._place.seal()
+        if self._bridge is None:  # else the folder is not the container's
+            self._place.seal()
 
     @property
     def proxy(self) -> EgressProxy | None:
@@ -89,7 +108,7 @@ class DockerInstance:
 
     async def describe_loss(self) -> str:
         """Say in one sentence why the container does not answer any more."""
-        return await asyncio.to_thread(self._describe_loss)
+        return await in_thread(self._describe_loss)
 
     def _describe_loss(self) -> str:
         from docker.errors import NotFound
@@ -101,19 +120,21 @@ class DockerInstance:
                     state = client.api.inspect_container(self._id)['State']
                 except NotFound:
                     return self._last_words(client, name)
+                if state.get('Paused'):
+                    return f'{name} is paused'
+                if state.get('Running'):
+                    return f'{name} runs but does not answer'
+                return self._last_words(client, name)
         except SandboxError as error:
-            return f'{name} could not be looked at: {error.message}'
-        if state.get('Paused'):
-            return f'{name} is paused'
-        if state.get('Running'):
-            return f'{name} runs but does not answer'
-        return f'{name} has ended with exit code {state.get("ExitCode")}'
+            return f'{name} could not be looked at: {error.message.rstrip(".")}'
 
     def _last_words(self, client: 'docker.DockerClient', name: str) -> str:
         """Look for the reason in the engine's recent events; it keeps a few hundred."""
+        # Of gVisor, the engine learns last that it was for want of memory.
+        lag = _OOM_LAG if self._bridge is not None else 0.0
         events = client.api.events(
             since=self._started - 1,
-            until=time.time(),
+            until=time.time() + lag,
             filters={'container': self._id, 'event': ['die', 'oom']},
             decode=True,
         )
@@ -130,21 +151,14 @@ class DockerInstance:
         Raises:
             SandboxError: Something may be left; the rest has been removed all the same.
         """
-        await asyncio.shield(asyncio.to_thread(self._remove))
+        try:
+            await asyncio.shield(in_thread(self._remove))
+        finally:
+            if self._bridge is not None:
+                await self._bridge.close()
 
     def _remove(self) -> None:
-        steps: list[Callable[[], None]] = [
-            functools.partial(remove_container, self._id),
-            *([self._proxy.stop] if self._proxy is not None else []),
-            self._place.remove,
-        ]
-        failures: list[OSError | SandboxError] = []
-        for step in steps:
-            try:
-                step()
-            except (OSError, SandboxError) as error:
-                failures.append(error)
-        for failure in failures:
+        for failure in _take_away(self._id, self._proxy, self._place):
             if isinstance(failure, SandboxError):
                 raise failure
             raise SandboxError(
@@ -204,51 +218,65 @@ class DockerBackend:
         Raises:
             BackendUnavailable: There is no engine, or it cannot enforce the limits.
             PolicyError: The policy's user is the one that this program runs as.
-            PolicyNotEnforced: The policy asks for gVisor.
+            PolicyNotEnforced: The policy asks for gVisor, which cannot be had, or not like that.
             ImageMissing: The kernel image is not on this machine.
             StartFailed: The engine refused or failed.
         """
         check_user(policy.uid)
         place, endpoint = Rendezvous.create(SOCKETS)
         name = f'lagent-sandbox-{place.root.name}'
-        starting = asyncio.ensure_future(
-            asyncio.to_thread(self._start, name, policy, place, labels)
-        )
+        starting = asyncio.ensure_future(in_thread(self._start, name, policy, place, labels))
         try:
-            container_id, proxy = await asyncio.shield(starting)
-        except BaseException:
-            await asyncio.shield(_undo(starting, name, place))
+            started = await asyncio.shield(starting)
+            bridge = None
+            if started.stream is not None:
+                greeting = gvisor.greeting(endpoint)
+                bridge = await Bridge.open(started.stream, place.sockets, greeting)
+        except BaseException as error:
+            for failure in await asyncio.shield(_undo(starting, name, place)):
+                error.add_note(f'What had been started could not be removed: {failure}')
             raise
-        return DockerInstance(container_id, place, endpoint, proxy)
+        return DockerInstance(started.container_id, place, endpoint, started.proxy, bridge)
 
     def _start(
         self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
-    ) -> tuple[str, EgressProxy | None]:
-        if not isinstance(policy.network, Allowlist):
-            return self._start_container(name, policy, place, labels), None
+    ) -> _Started:
+        if not isinstance(policy.network, Allowlist) or policy.runtime == gvisor.RUNTIME:
+            return self._start_container(name, policy, place, labels)
         proxy = self._launch(place.root / EGRESS_FOLDER, policy.network)
         try:
-            return self._start_container(name, policy, place, labels), proxy
+            return self._start_container(name, policy, place, labels)._replace(proxy=proxy)
         except BaseException:
             proxy.stop()
             raise
 
     def _start_container(
         self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
-    ) -> str:
+    ) -> _Started:
         from docker.errors import APIError, ImageNotFound
         from requests.exceptions import RequestException
 
         image = self._image or image_tag()
-        client = connect()
+        options = container_options(policy, place, labels, self._workspace)
+        if policy.runtime == gvisor.RUNTIME:
+            options = gvisor.adapt(options, policy)
+        own = {name: options.pop(name) for name in OWN_OPTIONS}
         try:
-            self._check_limits(client)
-            if policy.runtime == 'runsc':
-                raise gvisor.refusal(client.info())
-            options = container_options(policy, place, labels, self._workspace)
-            container = client.containers.create(image, name=name, **options)
-            container.start()
-            return str(container.id)
+            with lent_client() as client:
+                self._check_limits(client)
+                if policy.runtime == gvisor.RUNTIME:
+                    gvisor.check(policy, client.info())
+                host = client.api.create_host_config(**options)
+                created = client.api.create_container(image, name=name, host_config=host, **own)
+                container = str(created['Id'])
+                stream = attach(container) if policy.runtime == gvisor.RUNTIME else None
+                try:
+                    client.api.start(container)
+                except BaseException:
+                    if stream is not None:
+                        stream.close()
+                    raise
+                return _Started(container, stream=stream)
         except ImageNotFound:
             raise image_missing(image, own=self._image is None) from None
         except (APIError, RequestException) as error:
@@ -256,8 +284,6 @@ class DockerBackend:
                 f'The container could not be started: {explain(error)}.',
                 hint='`sandbox doctor` checks the engine and the image.',
             ) from error
-        finally:
-            client.close()
 
     def _check_limits(self, client: 'docker.DockerClient') -> None:
         # An engine that lacks a control group drops the limit with no more than a warning.
@@ -288,6 +314,7 @@ def remove_container(name: str) -> None:
         while time.monotonic() < deadline:
             try:
                 client.api.remove_container(name, force=True, v=True)
+                return
             except NotFound:
                 return
             except APIError as error:
@@ -301,14 +328,34 @@ def remove_container(name: str) -> None:
 
 
 async def _undo(
-    starting: 'asyncio.Future[tuple[str, EgressProxy | None]]', name: str, place: Rendezvous
-) -> None:
+    starting: 'asyncio.Future[_Started]', name: str, place: Rendezvous
+) -> list[OSError | SandboxError]:
     """Wait for a start that nobody wants any more, and take back what it has made."""
     await asyncio.wait([starting])
+    proxy = None
     if not starting.cancelled() and starting.exception() is None:
-        _, proxy = starting.result()
-        if proxy is not None:
-            await asyncio.to_thread(proxy.stop)
-    with contextlib.suppress(BackendUnavailable):
-        await asyncio.to_thread(remove_container, name)
-    place.remove()
+        started = starting.result()
+        proxy = started.proxy
+        if started.stream is not None:
+            started.stream.close()
+    failures = await in_thread(_take_away, name, proxy, place)
+    # Without an engine there is no container, or one that ends by itself, for it has no owner.
+    return [failure for failure in failures if not isinstance(failure, BackendUnavailable)]
+
+
+def _take_away(
+    container: str, proxy: EgressProxy | None, place: Rendezvous
+) -> list[OSError | SandboxError]:
+    """Remove all that belongs to a sandbox as far as it can be, and return what went wrong."""
+    steps: list[Callable[[], None]] = [
+        functools.partial(remove_container, container),
+        *([proxy.stop] if proxy is not None else []),
+        place.remove,
+    ]
+    failures: list[OSError | SandboxError] = []
+    for step in steps:
+        try:
+            step()
+        except (OSError, SandboxError) as error:
+            failures.append(error)
+    return failures

@@ -1,18 +1,32 @@
-"""The connection to the Docker engine, and its errors in our words."""
+"""The connection to the Docker engine, and its errors in our words.
 
+A client is used again: to make one costs two requests and a look for configuration files, a tenth
+of what the engine takes to create a container. Each is lent to one thread at a time, and the
+connections of a process are not those of its forks.
+"""
+
+import asyncio
+import functools
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from sandbox.errors import BackendUnavailable, SandboxError
 
 if TYPE_CHECKING:
     import docker
 
+P = ParamSpec('P')
+T = TypeVar('T')
+
 API_TIMEOUT = 30.0
 """Seconds that the engine may take for one answer."""
+
+MAX_THREADS = 16
+"""Calls of the engine at a time, for the whole process."""
 
 _DEFAULT_HOST = 'unix:///var/run/docker.sock'
 _START_IT = (
@@ -21,8 +35,35 @@ _START_IT = (
 )
 
 
-def connect(timeout: float = API_TIMEOUT) -> 'docker.DockerClient':
-    """Return a client of the engine on this machine; the caller closes it.
+class _Home(NamedTuple):
+    """Where a client may be used."""
+
+    process: int
+    host: str
+
+
+_spare: dict[_Home, list['docker.DockerClient']] = {}
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run what asks the engine in one of a few threads that do nothing else.
+
+    The loop's own threads may all be waiting for something of the user's, and a sandbox has to be
+    removed nevertheless.
+    """
+    call = functools.partial(function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), call)
+
+
+@functools.cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    del process  # a fork has none of its parent's threads
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix='sandbox-engine')
+
+
+@contextmanager
+def lent_client(timeout: float = API_TIMEOUT) -> Iterator['docker.DockerClient']:
+    """Lend a client of the engine on this machine for the length of a block.
 
     Args:
         timeout: How long the engine may take for one answer, in seconds.
@@ -30,10 +71,34 @@ def connect(timeout: float = API_TIMEOUT) -> 'docker.DockerClient':
     Raises:
         BackendUnavailable: There is no engine, it may not be used, or it is not on this machine.
     """
-    from docker.errors import DockerException
+    from docker.errors import APIError
 
-    import docker
+    home = _Home(os.getpid(), _answering_host(timeout))
+    spare = _spare.setdefault(home, [])
+    try:
+        client = spare.pop()
+    except IndexError:
+        client = _new_client(home.host)
+    client.api.timeout = max(1, round(timeout))
+    try:
+        yield client
+    except (APIError, SandboxError):
+        _keep(client, spare)
+        raise
+    except BaseException:
+        client.close()  # nobody knows what its connections have still to say
+        raise
+    _keep(client, spare)
 
+
+def _keep(client: 'docker.DockerClient', spare: list['docker.DockerClient']) -> None:
+    if len(spare) < MAX_THREADS:
+        spare.append(client)
+    else:
+        client.close()
+
+
+def _answering_host(timeout: float) -> str:
     host = os.environ.get('DOCKER_HOST') or _DEFAULT_HOST
     if not host.startswith('unix://'):
         raise BackendUnavailable(
@@ -46,33 +111,78 @@ def connect(timeout: float = API_TIMEOUT) -> 'docker.DockerClient':
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(timeout)
             probe.connect(host.removeprefix('unix://'))
-        return docker.DockerClient.from_env(timeout=max(1, round(timeout)))
+    except OSError as error:
+        raise _unavailable(host, error) from error
+    return host
+
+
+def _new_client(host: str) -> 'docker.DockerClient':
+    from docker.errors import DockerException
+
+    import docker
+
+    try:
+        return docker.DockerClient.from_env(timeout=round(API_TIMEOUT))
     except (OSError, DockerException) as error:
-        raise BackendUnavailable(
-            f'No Docker engine answers at {host}: {error}.', hint=_START_IT
-        ) from error
+        raise _unavailable(host, error) from error
+
+
+def _unavailable(host: str, error: Exception) -> BackendUnavailable:
+    return BackendUnavailable(f'No Docker engine answers at {host}: {error}.', hint=_START_IT)
 
 
 @contextmanager
 def engine(timeout: float = API_TIMEOUT) -> Iterator['docker.DockerClient']:
-    """Connect for the length of a block, and turn what fails in it into our errors.
+    """Lend a client for the length of a block, and turn what fails in it into our errors.
 
     Raises:
-        BackendUnavailable: As `connect`.
+        BackendUnavailable: As `lent_client`.
         SandboxError: The engine refused, or did not answer in time.
     """
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    client = connect(timeout)
     try:
-        yield client
+        with lent_client(timeout) as client:
+            yield client
     except (DockerException, RequestException) as error:
         raise SandboxError(
             f'The Docker engine failed: {explain(error)}.', hint='See `docker info` and its log.'
         ) from error
-    finally:
-        client.close()
+
+
+def attach(container_id: str, timeout: float = API_TIMEOUT) -> socket.socket:
+    """Return a connection to the standard streams of a container that has not been started yet.
+
+    What is written to it is the container's input; the engine mixes output and error, each piece
+    behind 8 bytes that say what it is. The library's own way reads ahead into a buffer of its own.
+
+    Args:
+        container_id: The container; it must have been made with an open input.
+        timeout: How long the engine may take for its answer, in seconds.
+
+    Raises:
+        SandboxError: The engine refused, or did not answer in time.
+    """
+    stream = socket.socket(socket.AF_UNIX)
+    try:
+        stream.settimeout(timeout)
+        stream.connect((os.environ.get('DOCKER_HOST') or _DEFAULT_HOST).removeprefix('unix://'))
+        target = f'/containers/{container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1'
+        stream.sendall(
+            f'POST {target} HTTP/1.1\r\nHost: docker\r\n'
+            'Connection: Upgrade\r\nUpgrade: tcp\r\n\r\n'.encode('ascii')
+        )
+        head = b''
+        while not head.endswith(b'\r\n\r\n') and (byte := stream.recv(1)):
+            head += byte
+    except OSError as error:
+        stream.close()
+        raise SandboxError(f'The Docker engine gave no stream: {error}.') from error
+    if not head.startswith(b'HTTP/1.1 101 '):
+        stream.close()
+        raise SandboxError(f'The Docker engine refused a stream: {head[:100]!r}.')
+    return stream
 
 
 def explain(error: Exception) -> str:

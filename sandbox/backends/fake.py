@@ -62,6 +62,15 @@ class FakeMachine:
         self._answer = _answering(script)
         self._count = 0
 
+    def assign(self, session: str, policy: SandboxPolicy) -> None:
+        """Take over a session's policy."""
+        del session
+        self._policy = policy
+
+    async def gone(self) -> None:
+        """Wait for ever: only the script can take it away, and that in a cell."""
+        await asyncio.Event().wait()
+
     async def probe(self) -> None:
         """Do nothing: only the script can take it away."""
 
@@ -101,6 +110,9 @@ class FakeMachine:
     async def remove(self) -> None:
         """Forget all files."""
         self.files.clear()
+
+    async def warm(self) -> None:
+        """Do nothing: there is no kernel to load anything into."""
 
     async def close(self) -> None:
         """Forget all files."""

@@ -125,8 +125,9 @@ class LocalBackend:
         place, endpoint = Rendezvous.create()
         try:
             workspace, home = place.root / 'w', place.root / 'home'
-            workspace.mkdir()
-            home.mkdir()
+            temporary = place.root / 'tmp'
+            for folder in (workspace, home, temporary):
+                folder.mkdir()
             process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond and never waits
                 [
                     *(sys.executable, '-I', guest_folder() / 'supervisor.py'),
@@ -140,9 +141,11 @@ class LocalBackend:
                 env={
                     'PATH': os.environ.get('PATH', os.defpath),
                     'HOME': str(home),
+                    'TMPDIR': str(temporary),
                     'LANG': 'C.UTF-8',
                     # Fonts are looked up once for all sandboxes: it takes seconds.
                     'MPLCONFIGDIR': str(runtime_folder() / 'matplotlib'),
+                    'SANDBOX_FONT_CACHE': str(runtime_folder() / 'matplotlib'),
                     **policy.env,
                 },
             )

@@ -4,22 +4,16 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Protocol, runtime_checkable
 
+from sandbox.backends import gvisor
 from sandbox.backends.base import Backend
-from sandbox.policy import SandboxPolicy
+from sandbox.policy import HOST_SIDE, SandboxPolicy
 
 ENFORCED = 'enforced'
 
-_OF_THE_HOST = frozenset(
-    {
-        *('timeout', 'start_timeout', 'interrupt_grace', 'output_chars', 'spill_bytes'),
-        *('max_outputs', 'output_bytes', 'image_bytes', 'max_message_bytes', 'model_text_chars'),
-        *('max_file_bytes', 'max_files'),
-    }
-)
+_OF_THE_HOST = HOST_SIDE | {'max_message_bytes', 'preload'}
 """Fields that the session enforces from outside, whatever the sandbox is made of."""
 
 _PLAIN_PROCESS = 'a plain process of this user has no such limit'
-_NO_GVISOR = 'gVisor is not supported: it does not tell the supervisor who connects to it'
 _NO_PROCESS = 'answers are scripted, and nothing runs'
 
 
@@ -35,13 +29,13 @@ class Candid(Protocol):
 def unenforced(policy: SandboxPolicy, backend: Backend) -> Mapping[str, str]:
     """Return the fields that do not hold with a back end, each with the reason.
 
-    The Docker back end limits every field but gVisor's, or refuses to start. Of a back end that
-    does not say anything, only what the session itself does can be promised.
+    The Docker back end limits every field, or refuses to start. Of a back end that does not say
+    anything, only what the session itself does can be promised.
     """
     if isinstance(backend, Candid):
         return backend.unenforced(policy)
     if backend.name == 'docker':
-        return {'runtime': _NO_GVISOR} if policy.runtime == 'runsc' else {}
+        return gvisor.unenforced(policy)
     names = {field.name for field in fields(policy)} - _OF_THE_HOST
     if backend.name == 'local':
         return dict.fromkeys(names - {'env', 'orphan_grace'}, _PLAIN_PROCESS)

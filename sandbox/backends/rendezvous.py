@@ -5,14 +5,14 @@
     <runtime folder>/lagent-<uid>/   0700, checked to be ours
         <random>/                    one instance
             owner                    which process it belongs to
-        groups                   its control groups, if the back end makes any itself
+            session                  whom a warm one was given to
+            groups                   its control groups, if the back end makes any itself
             k/                       the sockets: what the guest is shown
 
 The guest may write to `k` only while it binds its sockets and before any code has run.
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -34,6 +34,7 @@ _SOCKETS = frozenset({'ctl', *(f's-{number}' for number in range(1, 6))})
 _CONNECTION = 'connection.json'
 _NAME = re.compile('[0-9a-f]{12}')
 _UNFINISHED = 60.0  # seconds after which a folder without an owner is a dead program's
+_LONGEST_NAME = 1_000  # characters of a session's name that are read
 _LONGEST = 60
 """Bytes of the runtime folder's path; a socket's path has to stay below 108."""
 
@@ -55,7 +56,6 @@ class Rendezvous:
         Raises:
             BackendUnavailable: The runtime folder is not safe to use.
         """
-        _sweep_once()
         place = cls(runtime_folder() / secrets.token_hex(6))
         place.root.mkdir(mode=0o700)
         try:
@@ -104,6 +104,21 @@ class Rendezvous:
                 hint='The kernel image may have been tampered with; build it again.',
             )
 
+    def assign(self, session: str) -> None:
+        """Write down which session a warm instance was given to."""
+        with contextlib.suppress(OSError):  # it is for people only
+            (self.root / 'session').write_text(session, encoding='utf-8', errors='replace')
+
+    def session(self) -> str | None:
+        """Return what `assign` has written, None if nothing, or `''` if that cannot be seen."""
+        try:
+            with (self.root / 'session').open(encoding='utf-8', errors='replace') as file:
+                return file.read(_LONGEST_NAME)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return ''
+
     def keep_groups(self, folders: Iterable[Path]) -> None:
         """Write down control groups that are to be removed with this folder."""
         (self.root / 'groups').write_text('\n'.join(map(str, folders)), encoding='utf-8')
@@ -145,15 +160,6 @@ def _was_never_finished(root: Path) -> bool:
     except OSError:
         return False
     return _NAME.fullmatch(root.name) is not None and age > _UNFINISHED
-
-
-@functools.cache
-def _sweep_once() -> None:
-    """Remove what killed programs have left; once in the life of a process is enough."""
-    for place in deserted():
-        # Another process may be sweeping as well; what cannot be removed bothers nobody here.
-        with contextlib.suppress(OSError):
-            place.remove()
 
 
 def runtime_folder() -> Path:

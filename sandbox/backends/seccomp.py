@@ -5,12 +5,15 @@ of classic BPF for each run of allowed numbers, and a comparison for each condit
 The system call's number is in the accumulator throughout, except while arguments are looked at.
 """
 
+import functools
+import json
 import platform
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sandbox.backends import syscalls
+from sandbox.image import guest_folder
 
 _ARCHITECTURES = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}
 _X32 = 0x40000000
@@ -28,6 +31,12 @@ class _Step(NamedTuple):
     value: int
     if_true: int = 0  # how many instructions to skip
     if_false: int = 0
+
+
+@functools.cache
+def guest_filter() -> bytes:
+    """Return the program for the guest's own profile."""
+    return assemble(json.loads((guest_folder() / 'seccomp.json').read_text(encoding='utf-8')))
 
 
 def assemble(profile: Mapping[str, Any], machine: str = platform.machine()) -> bytes:

@@ -30,8 +30,9 @@ def expectation(*modes: int, needs: str | tuple[str, ...] = 'code') -> Callable[
     Args:
         *modes: Numbers of the failure modes (see `modes.py`) that it stands for.
         needs: What the back end must do for it to make sense: `'files'` keep files, `'code'` run
-            code, `'isolation'` keep code apart from the host, or the name of a policy field that
-            it must enforce. All but `'files'` imply `'code'`.
+            code, `'isolation'` keep code apart from the host, `'oom'` end no more than a process
+            when memory runs out, or the name of a policy field that it must enforce. All but
+            `'files'` imply `'code'`.
     """
     named = (needs,) if isinstance(needs, str) else needs
     return pytest.mark.expectation(modes=modes, needs=named)

@@ -276,7 +276,7 @@ def test_stream_yields_output_as_it_comes(shared: Sandbox) -> None:
 @pytest.mark.slow
 def test_a_flood_of_lines_loses_none_without_saying_so(shared: Sandbox) -> None:
     """A flood of lines loses none without saying so."""
-    result = shared.execute('for i in range(30000):\n    print(i, flush=True)')
+    result = shared.execute('for i in range(30000):\n    print(i, flush=True)', timeout=150)
     expected = ''.join(f'{number}\n' for number in range(30_000))
     assert result.outcome is Outcome.OK
     assert result.stdout.startswith('0\n1\n')

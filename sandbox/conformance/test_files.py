@@ -11,7 +11,11 @@ from sandbox.conformance.expectation import (
     expectation,
 )
 
-NAMES = ['Umsätze – März 2025 (final).csv', "it's $HOME; 100%.csv", 'データ.csv', 'a b/c d.txt']
+NAMES = [
+    *('Umsätze – März 2025 (final).csv', "it's $HOME; 100%.csv", 'データ.csv', 'a b/c d.txt'),
+    # Two names each: by case, and by the two ways to write an accent.
+    *('Data.csv', 'data.csv', 'caf\u00e9.csv', 'cafe\u0301.csv'),
+]
 HOSTILE = """
 import os, socket
 os.symlink('/etc/passwd', 'link')

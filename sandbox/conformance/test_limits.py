@@ -10,7 +10,7 @@ from sandbox.conformance.expectation import (
 )
 
 
-@expectation(2, needs='memory')
+@expectation(2, needs=('memory', 'oom'))
 def test_memory_that_runs_out_is_told_apart_from_a_crash(make: MakeBox) -> None:
     """Memory that runs out is told apart from a crash."""
     box = make(memory=256 << 20)
@@ -25,7 +25,7 @@ def test_memory_that_runs_out_is_told_apart_from_a_crash(make: MakeBox) -> None:
     assert box.execute('1 + 1').result == '2'
 
 
-@expectation(2, needs='memory')
+@expectation(2, needs=('memory', 'oom'))
 def test_memory_that_a_child_used_up_is_no_death(make: MakeBox) -> None:
     """Memory that a child used up is no death."""
     box = make(memory=256 << 20)
@@ -35,6 +35,16 @@ def test_memory_that_a_child_used_up_is_no_death(make: MakeBox) -> None:
     )
     result = box.execute(code)
     assert (result.outcome, result.result) == (Outcome.OK, '-9')
+
+
+@expectation(2, needs='memory')
+def test_memory_that_runs_out_is_told(make: MakeBox) -> None:
+    """Whatever is lost with it, the result says why, and the session goes on."""
+    box = make(memory=256 << 20)
+    result = box.execute("b = bytearray(1 << 30)\nb[::4096] = b'x' * (1 << 18)")
+    assert result.outcome in (Outcome.OOM, Outcome.SANDBOX_LOST)
+    assert 'memory' in result.text
+    assert box.execute('1 + 1').result == '2'
 
 
 @expectation(16, needs='shm')
@@ -57,8 +67,8 @@ def test_a_fork_bomb_meets_the_limit_of_processes(make: MakeBox) -> None:
     """A fork bomb meets the limit of processes."""
     box = make(pids=64)
     code = (
-        'import os, time\nn = 0\ntry:\n    while True:\n        if os.fork() == 0:\n'
-        '            time.sleep(60); os._exit(0)\n        n += 1\n'
+        'import os\nn = 0\ntry:\n    while True:\n        if os.fork() == 0:\n'
+        '            os.execlp("sleep", "sleep", "60")\n        n += 1\n'
         'except OSError as error:\n    print(n < 64, error.errno)'
     )
     assert box.execute(code).stdout == 'True 11\n'

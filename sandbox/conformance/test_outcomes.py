@@ -187,6 +187,31 @@ def test_a_sandbox_that_is_lost_during_a_cell(make: MakeBox, destroy: Destroy) -
     assert 'new sandbox' in after.notices[0]
 
 
+UNKNOWN = {
+    'closes its channel': 'get_ipython().kernel.shell_stream.close()',
+    'gives a senseless reply': (
+        'session = get_ipython().kernel.session\nsend = session.send\n'
+        'def senseless(stream, kind, content=None, *args, **kwargs):\n'
+        "    content = {'status': 'maybe'} if kind == 'execute_reply' else content\n"
+        '    return send(stream, kind, content, *args, **kwargs)\nsession.send = senseless'
+    ),
+}
+
+
+@expectation(23)
+@pytest.mark.parametrize('deed', UNKNOWN)
+def test_what_is_not_known_is_not_made_up(make: MakeBox, deed: str) -> None:
+    """What is not known is not made up."""
+    box = make()
+    result = box.execute(f"print('before', flush=True)\n{UNKNOWN[deed]}", timeout=30.0)
+    assert result.outcome is Outcome.UNKNOWN, result.text
+    assert not result.ok
+    assert result.stdout == 'before\n'
+    assert result.notices
+    box.restart()
+    assert box.execute('6 * 7').result == '42'
+
+
 @expectation(23)
 def test_text_that_looks_like_a_loss_is_only_text(make: MakeBox) -> None:
     """Text that looks like a loss is only text."""

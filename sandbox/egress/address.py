@@ -1,4 +1,8 @@
-"""Which addresses a sandbox may be connected to: the public internet and nothing else."""
+"""Which addresses a sandbox may be connected to: the public internet and nothing else.
+
+`lagent.actions.web.address` answers the same question for what a model has the host fetch. There
+are two because this package works without that one; a test holds both to the same answers.
+"""
 
 import ipaddress
 import socket
@@ -42,7 +46,7 @@ def permits(text: str) -> bool:
         address = _inner(ipaddress.ip_address(text))
     except ValueError:
         return False  # with a zone (`fe80::1%eth0`) it is link-local anyway
-    return is_public(address) and not is_own(text)
+    return is_public(address) and not is_own(str(address))
 
 
 def is_public(address: Address) -> bool:

@@ -24,6 +24,7 @@ class Cell:
         reply: Content of the shell reply, once it is there.
         idle: Whether the kernel has said that nothing more comes.
         heard: When the kernel last sent anything at all, on the monotonic clock.
+        ended: Done with the reply and the end of the output; without that one, after a silence.
     """
 
     def __init__(self, message_id: str, collector: Collector) -> None:
@@ -31,26 +32,23 @@ class Cell:
         self.reply: dict[str, Any] | None = None
         self.idle = False
         self.message_id = message_id
-        self._replied = asyncio.Event()
-        self._idle = asyncio.Event()
         self.heard = time.monotonic()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def ended(self) -> None:
-        """Wait for the reply, then for the end of the output; that one only while it goes on."""
-        await self._replied.wait()
-        while not self.idle:
-            silence = time.monotonic() - self.heard
-            if silence >= _IDLE_PATIENCE:
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_IDLE_PATIENCE - silence):
-                    await self._idle.wait()
+    def _check_ended(self) -> None:
+        if self.ended.done() or self.reply is None:
+            return
+        patience = self.heard + _IDLE_PATIENCE - time.monotonic()
+        if self.idle or patience <= 0:
+            self.ended.set_result(None)
+        else:
+            self.ended.get_loop().call_later(patience, self._check_ended)
 
     def on_shell(self, message: Incoming) -> None:
         """Take a message of the shell channel that belongs to this cell."""
         if message.kind == 'execute_reply' and self.reply is None:
             self.reply = message.content()
-            self._replied.set()
+            self._check_ended()
 
     def on_iopub(self, message: Incoming) -> None:
         """Take a message of the output channel that belongs to this cell."""
@@ -58,7 +56,7 @@ class Cell:
         if message.kind == 'status':
             if content.get('execution_state') == 'idle':
                 self.idle = True
-                self._idle.set()
+                self._check_ended()
         else:
             self.collector.feed(message.kind, content)
 
@@ -117,10 +115,10 @@ class KernelClient:
         self._shell.send(frames)
         return self._cell
 
-    async def broken(self) -> None:
-        """Wait until the kernel closes one of the connections."""
-        closed = [channel.closed for channel in self._channels]
-        await asyncio.wait(closed, return_when=asyncio.FIRST_COMPLETED)
+    @property
+    def closed(self) -> list[asyncio.Future[None]]:
+        """Done as the kernel closes the connections, one for each."""
+        return [channel.closed for channel in self._channels]
 
     async def drained(self) -> None:
         """Wait until the output of a kernel that has ended is read to its last byte."""

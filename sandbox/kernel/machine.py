@@ -7,16 +7,17 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
-from sandbox.backends.base import Backend, Instance, Reporter
+from sandbox.backends.base import Assignable, Backend, Instance, Reporter
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
 from sandbox.kernel import verdict
-from sandbox.kernel.client import Cell, KernelClient
+from sandbox.kernel.client import KernelClient
 from sandbox.kernel.collector import Collector
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry, Supervisor
 from sandbox.kernel.verdict import Ending
+from sandbox.kernel.watch import Watch, cancel
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ExecutionEvent, ExecutionResult, Outcome
 
@@ -75,6 +76,14 @@ class Machine(Protocol):
         """Whether a kernel is there that waits for a cell."""
         ...
 
+    def assign(self, session: str, policy: SandboxPolicy) -> None:
+        """Give it to a session, with a policy that differs in what the host enforces only."""
+        ...
+
+    async def gone(self) -> None:
+        """Wait, between cells, until it or its kernel is gone."""
+        ...
+
     async def probe(self) -> None:
         """Find out whether it is still there: sets `loss` if it is not."""
         ...
@@ -94,6 +103,10 @@ class Machine(Protocol):
 
     async def restart(self) -> None:
         """Replace the kernel by a new one; files stay."""
+        ...
+
+    async def warm(self) -> None:
+        """Replace a kernel that has run nothing by one with the policy's `preload` loaded."""
         ...
 
     async def close(self) -> None:
@@ -129,6 +142,7 @@ class KernelMachine:
         self._supervisor = supervisor
         self._client: KernelClient | None = None
         self._ending: Ending | None = None  # of the cell that runs
+        self._preload_told = False
 
     @classmethod
     async def open(cls, instance: Instance, policy: SandboxPolicy) -> Self:
@@ -162,11 +176,26 @@ class KernelMachine:
     @property
     def has_kernel(self) -> bool:
         """Whether a kernel is there that waits for a cell."""
-        idle = self._client is not None and self._ending is None
-        return idle and self._supervisor.exit is None and not self._supervisor.lost
+        if self._client is None or self._ending is not None:
+            return False
+        return not any(end.done() for end in (*self._client.closed, self._supervisor.ended))
+
+    def assign(self, session: str, policy: SandboxPolicy) -> None:
+        """Give it to a session, with a policy that differs in what the host enforces only."""
+        self._policy = policy
+        if isinstance(self._instance, Assignable):
+            self._instance.assign(session)
+
+    async def gone(self) -> None:
+        """Wait, between cells, until it or its kernel is gone."""
+        assert self._client is not None
+        ends = [*self._client.closed, self._supervisor.ended]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
     async def probe(self) -> None:
         """Find out whether it is still there: sets `loss` if it is not."""
+        if self._supervisor.answers_now:
+            return
         try:
             await self._supervisor.probe()
         except SandboxError:
@@ -180,13 +209,15 @@ class KernelMachine:
         collector = Collector(self._policy, listener, spill)
         ending = self._ending = Ending()
         cell = self._client.execute(code, collector)
-        watch = _Watch(cell, self._supervisor, self._client, stop)
+        watch = Watch(cell, self._supervisor, self._client, stop)
         try:
             await self._see_through(watch, ending, limit)
         except SandboxError:
             ending.loss = self.loss or await self._describe_loss()
         finally:
             await watch.close()
+        if ending.stopped and ending.loss is None:
+            ending.loss = self.loss  # it was stopped because all of it is being closed
         ending.reply, ending.output_ended = cell.reply, cell.idle
         if ending.state_preserved:
             self._ending = None  # otherwise the kernel stays unfit until it is replaced
@@ -194,7 +225,7 @@ class KernelMachine:
             self.loss = ending.loss
         return self._result(collector, ending)
 
-    async def _see_through(self, watch: '_Watch', ending: Ending, limit: float) -> None:
+    async def _see_through(self, watch: Watch, ending: Ending, limit: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit
         while not await watch.wait(min(deadline - loop.time(), _PULSE), stoppable=True):
@@ -266,6 +297,24 @@ class KernelMachine:
             raise
         self._ending = None
 
+    async def warm(self) -> None:
+        """Replace a kernel that has run nothing by one with the policy's `preload` loaded.
+
+        A pool does so before it hands a sandbox out. Where nothing is preloaded, or that takes
+        longer than a start may, the kernel stays.
+
+        Raises:
+            StartFailed: The new kernel did not become ready.
+            SandboxLost: The sandbox is gone.
+        """
+        if not self._policy.preload:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._policy.start_timeout):
+                await self._supervisor.has_preloaded()
+        if self._supervisor.preloaded is not None:
+            await self.restart()
+
     async def _await_kernel(self) -> None:
         client = KernelClient(self._instance.endpoint.connection, self._policy.max_message_bytes)
         connecting = asyncio.create_task(client.connect())
@@ -279,8 +328,10 @@ class KernelMachine:
             await client.close()
             raise
         finally:
-            await _cancel(connecting, gone)
+            await cancel(connecting, gone)
         self._client = client
+        if self._policy.preload and '' not in (self._supervisor.preloaded or ()):
+            await self._supervisor.preload(self._policy.preload)
 
     async def _seal(self) -> None:
         try:
@@ -311,7 +362,11 @@ class KernelMachine:
         return await _describe(self._instance)
 
     def _reported(self) -> list[str]:
-        return self._instance.notices() if isinstance(self._instance, Reporter) else []
+        notices = self._instance.notices() if isinstance(self._instance, Reporter) else []
+        if (failed := self._supervisor.preloaded) and not self._preload_told:
+            self._preload_told = True
+            notices += [verdict.not_preloaded(name, why) for name, why in failed.items()]
+        return notices
 
     def _result(self, collector: Collector, ending: Ending) -> ExecutionResult:
         if ending.reply is not None:
@@ -330,49 +385,6 @@ class KernelMachine:
             steps=tuple(ending.steps),
             text_limit=self._policy.model_text_chars,
         )
-
-
-class _Watch:
-    """Everything that may end a cell, waited for together."""
-
-    def __init__(
-        self, cell: Cell, supervisor: Supervisor, client: KernelClient, stop: asyncio.Event
-    ) -> None:
-        self._ended = asyncio.create_task(cell.ended())
-        self._broken = asyncio.create_task(client.broken())
-        self._gone = asyncio.create_task(supervisor.gone())
-        self._stop = asyncio.create_task(stop.wait())
-
-    @property
-    def cell_ended(self) -> bool:
-        return self._ended.done()
-
-    @property
-    def broken(self) -> bool:
-        return self._broken.done()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stop.done()
-
-    async def wait(self, seconds: float, *, stoppable: bool = False) -> bool:
-        """Wait at most `seconds`; return whether there is news."""
-        tasks: set[asyncio.Task[Any]] = {self._ended, self._broken, self._gone}
-        if stoppable:
-            tasks.add(self._stop)
-        done, _ = await asyncio.wait(
-            tasks, timeout=max(seconds, 0.0), return_when=asyncio.FIRST_COMPLETED
-        )
-        return bool(done)
-
-    async def close(self) -> None:
-        await _cancel(self._ended, self._broken, self._gone, self._stop)
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _describe(instance: Instance) -> str:

@@ -7,10 +7,11 @@ is bounded and checked, and every answer has a deadline.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple, Self
 
 from sandbox.errors import SandboxError, SandboxLost
@@ -23,8 +24,10 @@ _STALL = 30.0  # seconds without progress after which a transfer is given up
 _TRANSFER = 60.0  # seconds that any transfer may take, and
 _SLOWEST = 1 << 20  # the bytes a second beyond them
 _RETRY = 0.005
+_NOW = 0.02  # seconds after which an answer says nothing of the present any more
 _MAX_LOG = 4_096
 _MAX_DIGEST = 64
+_MAX_MODULES, _MAX_REASON = 65, 200
 _MAX_TRANSFERS = 4  # the supervisor serves a few more at a time
 
 
@@ -71,6 +74,8 @@ class Supervisor:
     Attributes:
         exit: How the kernel ended, or None while it runs.
         lost: Whether the connection has ended.
+        ended: Done when the kernel has ended or the connection is lost.
+        preloaded: What became of the last request to preload: why it failed, by module.
     """
 
     def __init__(
@@ -78,11 +83,14 @@ class Supervisor:
     ) -> None:
         self.exit: Exit | None = None
         self.lost = False
+        self.preloaded: dict[str, str] | None = None
         self.generation = 0
         self._path = path
         self._reader = reader
         self._writer = writer
-        self._changed = asyncio.Event()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._heard = -_NOW
+        self._preloaded = asyncio.Event()
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._count = 0
         self._transfers = asyncio.Semaphore(_MAX_TRANSFERS)
@@ -151,6 +159,12 @@ class Supervisor:
         except TimeoutError:
             raise SandboxLost(f'the kernel was killed but did not end in {_ANSWER:g} s.') from None
 
+    @property
+    def answers_now(self) -> bool:
+        """Whether it has said something a moment ago, and not that its kernel has ended."""
+        there = self.exit is None and not self.lost
+        return there and time.monotonic() - self._heard < _NOW
+
     async def probe(self) -> None:
         """Return if the sandbox answers, soon.
 
@@ -165,12 +179,25 @@ class Supervisor:
         self.generation = _natural(answer.get('generation'))
         if self.exit and self.exit.generation < self.generation:
             self.exit = None
-            self._changed.clear()
+            self.ended = asyncio.get_running_loop().create_future()
+            if self.lost:
+                self._end()
+
+    async def preload(self, modules: Sequence[str]) -> None:
+        """Have modules imported for the kernels to come, in the background."""
+        self._preloaded.clear()
+        try:
+            await self.request('preload', modules=list(modules))
+        except Refusal as refusal:
+            self._take_preloaded({'': refusal.message})
+
+    async def has_preloaded(self) -> None:
+        """Wait until that is done, or the connection is lost."""
+        await self._preloaded.wait()
 
     async def gone(self) -> None:
         """Wait until the kernel has ended or the connection is lost."""
-        while self.exit is None and not self.lost:
-            await self._changed.wait()
+        await asyncio.shield(self.ended)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -183,13 +210,17 @@ class Supervisor:
         try:
             while True:
                 message = await _receive(self._reader, None)
+                self._heard = time.monotonic()
                 if message.get('event') == 'exited':
                     self._exited(message)
+                elif message.get('event') == 'preloaded':
+                    self._take_preloaded(message.get('failed'))
                 else:
                     self._answered(message)
         except (OSError, SandboxError):
             self.lost = True
-            self._changed.set()
+            self._end()
+            self._preloaded.set()
             for answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(SandboxLost('the sandbox is gone.'))
@@ -198,6 +229,15 @@ class Supervisor:
         answer = self._waiting.get(_natural(message.get('id')))
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+    def _take_preloaded(self, failed: object) -> None:
+        known = failed.items() if isinstance(failed, dict) else ()
+        self.preloaded = {
+            name: text[:_MAX_REASON]
+            for name, text in itertools.islice(known, _MAX_MODULES)
+            if isinstance(text, str)
+        }
+        self._preloaded.set()
 
     def _exited(self, event: dict[str, Any]) -> None:
         log = event.get('log')
@@ -208,7 +248,11 @@ class Supervisor:
             oom_kills=_natural(event.get('oom_kills')),
             log=log[-_MAX_LOG:] if isinstance(log, str) else '',
         )
-        self._changed.set()
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     # Files: a listing if it is small, else one connection each, served by a process of its own.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.kernel.supervisor import Exit
+from sandbox.kernel.text import plain
 from sandbox.policy import GIB, MIB, SandboxPolicy
 from sandbox.types import Outcome
 
@@ -86,6 +87,12 @@ def sandbox_gone(loss: str) -> str:
         f'the sandbox is gone ({loss}): variables, imports and files are lost; the next cell runs '
         'in a new one'
     )
+
+
+def not_preloaded(module: str, reason: str) -> str:
+    """Return what the first result says of a module that could not be preloaded."""
+    what = f'{module!r} was not' if module else 'nothing was'
+    return f'{what} preloaded ({" ".join(plain(reason).split())})'
 
 
 def notices(ending: Ending, policy: SandboxPolicy) -> list[str]:

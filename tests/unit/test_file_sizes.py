@@ -4,7 +4,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOFT, HARD = 400, 600
-FOLDERS = ('lagent', 'sandbox', 'docker', 'examples', 'scripts', 'tests')
+FOLDERS = ('lagent', 'sandbox', 'docker', 'benchmarks', 'examples', 'scripts', 'tests')
 SUFFIXES = {'.py', '.pyi', '.sh'}
 # Shared between implementations, and kept in the form in which they are shared.
 SHARED = 'tests/conformance/'

@@ -18,7 +18,8 @@ LAYERS = {
         ['version', 'errors', 'schema', '_extras', 'utils', 'config'],
         ['context', 'limits', 'flow', 'portal'],
         ['effects', 'positions'],
-        ['prompts', 'memory', 'llms', 'hooks', 'actions', 'journal'],
+        ['view'],
+        ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
         ['agents'],
         ['console', 'distributed', 'serve', 'testing', 'pytest_plugin'],
         ['runs_cli'],
@@ -32,9 +33,10 @@ LAYERS = {
         ['kernel.collector', 'kernel.render'],
         ['kernel', 'backends', 'image'],
         ['files', 'outputs', 'reaper', 'sweep'],
+        ['pool'],
         ['core'],
         ['session'],
-        ['manager', 'pool', 'backends.fake'],
+        ['manager', 'backends.fake'],
         ['console', 'doctor', 'conformance', 'pytest_plugin'],
         ['cli', '__main__'],
     ],
@@ -53,7 +55,7 @@ OUTSIDE = 'sandbox.conformance'
 
 # `lagent` sees nothing of `sandbox` but its public names, and in these places only. The portal is
 # there because a process has one, and a sandbox works without lagent.
-MAY_IMPORT_SANDBOX = {'lagent.actions.interpreter', 'lagent.portal'}
+MAY_IMPORT_SANDBOX = {'lagent.actions.interpreter', 'lagent.actions.sandboxes', 'lagent.portal'}
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

@@ -1,4 +1,8 @@
-"""Which addresses a model may make us connect to."""
+"""Which addresses a model may make us connect to.
+
+`sandbox.egress.address` answers the same question for the code in a sandbox. There are two because
+`lagent` sees nothing of `sandbox` but its public names; a test holds both to the same answers.
+"""
 
 import asyncio
 import ipaddress
@@ -10,16 +14,30 @@ from lagent.actions.web.errors import BadAddress, Unreachable
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+# Said in full: what `is_global` says of them depends on the version of Python.
+_CLOSED: tuple[Network, ...] = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *('0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16'),
+            *('172.16.0.0/12', '192.0.0.0/24', '192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16'),
+            *('198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24', '224.0.0.0/3'),
+            # Public by its number, yet every Azure machine's own agent, which knows credentials.
+            '168.63.129.16/32',
+            # Special purposes (Teredo among them), documentation, 6to4, documentation.
+            *('2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20'),
+        ),
+    )
+)
+_UNICAST = ipaddress.IPv6Network('2000::/3')
 _NAT64 = ipaddress.IPv6Network('64:ff9b::/96')
-# Global by its number, yet it is every Azure machine's own agent, which hands out credentials.
-_REFUSED = (ipaddress.IPv4Network('168.63.129.16/32'),)
 
 
 class AddressGuard:
     """Lets connections through to the public internet, and to the networks that are named.
 
     Not public are loopback, private, link-local (cloud metadata), shared, multicast and reserved
-    addresses, and IPv6 forms of such IPv4 addresses.
+    addresses, IPv6 forms of such IPv4 addresses, and every address of this machine.
 
     Args:
         allow: networks that may be connected to as well, such as ``'10.1.0.0/16'``.
@@ -40,7 +58,7 @@ class AddressGuard:
         inner = _inner(address)
         if any(one in network for one in {address, inner} for network in self._allow):
             return True
-        return _is_public(inner)
+        return _is_public(inner) and not _is_own(inner)
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """Find the addresses of a host that may be connected to.
@@ -80,12 +98,22 @@ def _inner(address: Address) -> Address:
         return address
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
+    return address.ipv4_mapped or address
 
 
 def _is_public(address: Address) -> bool:
-    if any(address in network for network in _REFUSED):
+    if address.version == 6 and address not in _UNICAST:
         return False
-    is_odd = address.is_multicast or address.is_reserved or address.is_unspecified
-    is_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
-    return address.is_global and not is_odd and not is_local
+    return address.is_global and not any(address in network for network in _CLOSED)
+
+
+def _is_own(address: Address) -> bool:
+    """Whether an address is one of this machine: the way there begins and ends with it."""
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        # Connecting a datagram socket looks up the route and sends nothing.
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return bool(probe.getsockname()[0] == str(address))
+    except OSError:
+        return False  # there is no way to it

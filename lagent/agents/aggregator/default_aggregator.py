@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 from lagent.memory import Memory
+from lagent.utils.copies import copy_messages
 
 
 class DefaultAggregator:
@@ -33,7 +34,7 @@ class DefaultAggregator:
             chat.extend(self.aggregate_system_intruction(system_instruction))
         for message in messages.get_memory():
             if message.sender == name:
-                chat.append({'role': 'assistant', 'content': str(message.content)})
+                chat.append({'role': 'assistant', 'content': said(message.content)})
             elif chat and chat[-1]['role'] == 'user':
                 chat[-1]['content'] = _joined(chat[-1]['content'], message.content)
             else:
@@ -71,7 +72,20 @@ class DefaultAggregator:
                 raise TypeError(f'a message of a template is a dict, not {type(item).__name__}')
             if missing := {'role', 'content'} - item.keys():
                 raise KeyError(f'a message of a template needs {sorted(missing)}: {item!r}')
-        return copy.deepcopy(list(system_intruction))
+        return copy_messages(list(system_intruction))  # type: ignore[no-any-return]
+
+
+def said(content: Any) -> str:
+    """What a model said, as a plain text.
+
+    Args:
+        content: content of one of its messages.
+
+    Returns:
+        The text; a `Completion` with the ids of its prompt stays one, for models that continue it
+        token by token.
+    """
+    return content if getattr(content, 'prompt_token_ids', None) is not None else str(content)
 
 
 def _joined(first: Any, second: Any) -> Any:

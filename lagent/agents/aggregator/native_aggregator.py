@@ -1,12 +1,13 @@
 """The conversation with tool calls in the formats of OpenAI and of Anthropic."""
 
+import copy
 import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Literal
 
-from lagent.agents.aggregator.default_aggregator import DefaultAggregator
+from lagent.agents.aggregator.default_aggregator import DefaultAggregator, said
 from lagent.memory import Memory
 from lagent.schema import ActionReturn, AgentMessage
 
@@ -24,7 +25,8 @@ class ToolCallAggregator(DefaultAggregator):
     Calls are read from what a `ToolCallParser` left in a message's `formatted`, or else from the
     completion itself. Results are those of an `ActionExecutor`, or any message that follows a
     single call. Each call gets exactly one result: one that never came, because the run failed or
-    was interrupted, is made up for in words. No content is null.
+    was interrupted, is made up for in words. No content is null. What one of Anthropic's models
+    thought before a call goes back with it, signed as it came.
 
     Args:
         format: ``'openai'`` for messages of the role ``tool``; ``'anthropic'`` for blocks of the
@@ -63,7 +65,8 @@ class ToolCallAggregator(DefaultAggregator):
                 write.results(pending)
                 calls = _calls(message)
                 pending = {call['id']: None for call in calls}
-                write.assistant(str(message.content), calls)
+                thought = getattr(message.content, 'thinking_blocks', ()) if calls else ()
+                write.assistant(said(message.content), calls, copy.deepcopy(list(thought)))
                 continue
             if results := _results(message, pending):
                 pending.update(results)
@@ -91,8 +94,10 @@ class _Writer:
 
 
 class _OpenAI(_Writer):
-    def assistant(self, text: str, calls: list[Message]) -> None:
+    def assistant(self, text: str, calls: list[Message], thought: list[Message]) -> None:
         message: Message = {'role': 'assistant', 'content': text}
+        if thought:
+            message['thinking_blocks'] = thought
         if calls:
             message['tool_calls'] = [
                 {
@@ -114,11 +119,13 @@ class _OpenAI(_Writer):
 
 
 class _Anthropic(_Writer):
-    def assistant(self, text: str, calls: list[Message]) -> None:
+    def assistant(self, text: str, calls: list[Message], thought: list[Message]) -> None:
         if not calls:
             self.chat.append({'role': 'assistant', 'content': text})
             return
-        blocks: list[Message] = [{'type': 'text', 'text': text}] if text.strip() else []
+        blocks = list(thought)
+        if text.strip():
+            blocks.append({'type': 'text', 'text': text})
         blocks += [
             {'type': 'tool_use', 'id': call['id'], 'name': call['name'], 'input': _arguments(call)}
             for call in calls

@@ -1,9 +1,8 @@
 """The HTTP server of one agent: ``python -m lagent.distributed.http_serve.app --config JSON``.
 
-It knows no users: whoever reaches the port speaks with the agent. As in InternLM's, that is any web
-page which a browser on this machine shows, too: where people browse, say with ``--allow-origin``
-which pages may (``--allow-origin none`` for no page at all). Listen on the loopback interface, or
-put a proxy with authentication before it.
+It knows no users: whoever reaches the port speaks with the agent. Listen on the loopback interface,
+or put a proxy with authentication before it. A browser reaches loopback as well, whatever page it
+shows, so pages are turned away unless ``--allow-origin`` names them.
 """
 
 import argparse
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 EXTRA = 'serve'
-ANY_ORIGIN = ('*',)
-
 _log = logging.getLogger(__name__)
 
 
@@ -77,29 +74,32 @@ class AgentAPIServer:
         host: str = '127.0.0.1',
         port: int = 8090,
         *,
-        allow_origins: Sequence[str] = ANY_ORIGIN,
+        allow_origins: Sequence[str] = (),
     ) -> None:
         uvicorn = require('uvicorn', EXTRA)
         agent_class, arguments = read_config(config)
         self.agent = agent_class(**arguments)
-        self.app = create_app(self.agent, allow_origins)
-        if '*' not in allow_origins and is_loopback(host):
-            # A page may have its own name lead to this machine, and be of no other origin then.
+        if '*' in allow_origins or not is_loopback(host):
+            self.app = create_app(self.agent, allow_origins)
+        else:
             from fastapi.middleware.trustedhost import TrustedHostMiddleware
 
             names = [host, 'localhost', '127.0.0.1', '[::1]']
+            own = [f'http://{name}:{port}' for name in names]  # the page of the documentation
+            self.app = create_app(self.agent, [*allow_origins, *own])
+            # A page may have its own name lead to this machine, and be of no other origin then.
             self.app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
         uvicorn.run(self.app, host=host, port=port)
 
 
-def create_app(agent: Any, allow_origins: Sequence[str] = ANY_ORIGIN) -> 'FastAPI':
+def create_app(agent: Any, allow_origins: Sequence[str] = ()) -> 'FastAPI':
     """The web application of an agent, for any ASGI server; see `AgentAPIServer`.
 
     Args:
         agent: the agent.
         allow_origins: origins of the web pages that may speak with the agent, such as
             ``'https://chat.example'``; what comes from other pages is refused before the agent
-            sees it. ``'*'`` allows all.
+            sees it. ``'*'`` allows all. Programs that are no browsers name no origin.
 
     Returns:
         The application.
@@ -136,8 +136,10 @@ def create_app(agent: Any, allow_origins: Sequence[str] = ANY_ORIGIN) -> 'FastAP
     @app.post('/chat_completion')
     async def chat_completion(request: Request) -> Response:
         try:
-            question = Question.model_validate_json(await request.body())
-        except ValidationError as error:
+            question = Question.model_validate(json.loads(await request.body()))
+        except (ValueError, RecursionError) as error:
+            if not isinstance(error, ValidationError):
+                return JSONResponse({'detail': 'the body is not JSON'}, status_code=422)
             problems = error.errors(include_url=False, include_input=False, include_context=False)
             return JSONResponse({'detail': problems}, status_code=422)
         try:
@@ -149,7 +151,8 @@ def create_app(agent: Any, allow_origins: Sequence[str] = ANY_ORIGIN) -> 'FastAP
     @app.get('/memory/{session_id:path}')
     def memory(session_id: str) -> Response:
         try:
-            return JSONResponse(jsonable_encoder(agent.state_dict(_session(session_id))))
+            state = jsonable_encoder(agent.state_dict(_session(session_id)))
+            return Response(json.dumps(state), media_type='application/json')
         except Exception:  # noqa: BLE001 - as above
             return failed('the memory could not be read')
 
@@ -212,7 +215,8 @@ def main() -> None:
         '--allow-origin',
         action='append',
         metavar='ORIGIN',
-        help='origin of web pages that may speak with the agent; may be repeated (default: all)',
+        help='origin of web pages that may speak with the agent, such as https://chat.example, or '
+        '"*" for all; may be repeated (default: none)',
     )
     given = parser.parse_args()
     config = sys.stdin.read() if given.config == '-' else given.config
@@ -221,7 +225,7 @@ def main() -> None:
         json.loads(config),
         host=given.host,
         port=given.port,
-        allow_origins=given.allow_origin or ANY_ORIGIN,
+        allow_origins=given.allow_origin or (),
     )
 
 

@@ -75,7 +75,7 @@ class HTTPAgentClient:
             **kwargs,
         }
         async with self._http(self.timeout) as http:
-            response = await http.post('/chat_completion', json=body)
+            response = await http.post('/chat_completion', content=json.dumps(body))
         answer = response.json()
         return AgentMessage.model_validate(answer) if response.status_code == 200 else answer
 

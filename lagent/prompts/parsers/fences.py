@@ -11,6 +11,7 @@ a row of backticks is never Python, so a body that parses has not been cut insid
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 MAX_CANDIDATES = 8
 """Closing lines that are tried for one block."""
@@ -131,8 +132,7 @@ def find_blocks(
     Returns:
         The blocks in order. One that nothing closes lasts to the end of the reply.
     """
-    known = {language(tag) for tag in languages}
-    return list(_Finder(lines, known, accepts, cut).blocks())
+    return list(_Finder(lines, _languages(tuple(languages)), accepts, cut).blocks())
 
 
 def is_code(tag: str, languages: Collection[str]) -> bool:
@@ -145,7 +145,12 @@ def is_code(tag: str, languages: Collection[str]) -> bool:
     Returns:
         True if it does.
     """
-    return language(tag) in {language(one) for one in languages}
+    return language(tag) in _languages(tuple(languages))
+
+
+@lru_cache(maxsize=32)
+def _languages(tags: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(language, tags))
 
 
 def fence_for(code: str) -> str:
@@ -174,13 +179,11 @@ class _Finder:
         self.accepts = accepts
         self.cut = cut
         self.loose_openers = MAX_CANDIDATES
-        self.marks = [mark for index in range(len(lines)) if (mark := self.mark(index))]
+        rows = ((index, row) for index, line in enumerate(lines) if (row := _ROW.search(line.text)))
+        self.marks = [mark for index, row in rows if (mark := self.mark(index, row))]
 
-    def mark(self, index: int) -> _Mark | None:
+    def mark(self, index: int, row: re.Match[str]) -> _Mark | None:
         text = self.lines[index].text
-        row = _ROW.search(text)
-        if row is None:
-            return None
         if text[: row.start()].strip() and not self.opens_behind(text, row):
             tail = text.rstrip()
             run = len(tail) - len(tail.rstrip('`'))

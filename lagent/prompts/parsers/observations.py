@@ -42,7 +42,9 @@ def find_observation(
     outputs = [b.start for b in blocks if code and b.tag in _OUTPUT_TAGS and b.start >= code[0].end]
     fence = min(outputs, default=len(text))
     tag = _tags(tuple(marks))
-    words = _words(marks)
+    if not code and not outputs and not tag.search(text):
+        return None
+    words = _words(tuple(marks))
     code_ends = deque(block.end for block in code)
     last_code = last_words = -1
     for start, end in _prose(lines, blocks):
@@ -72,10 +74,13 @@ def begins_observation(text: str, marks: Sequence[str]) -> bool:
         True if it begins with a mark or with ``Output:`` and the like.
     """
     head = _head(text, 0, len(text))
-    return head.startswith((*_words(marks), *_AFTER_CODE)) or bool(_tags(tuple(marks)).match(text))
+    return head.startswith((*_words(tuple(marks)), *_AFTER_CODE)) or bool(
+        _tags(tuple(marks)).match(text)
+    )
 
 
-def _words(marks: Sequence[str]) -> tuple[str, ...]:
+@lru_cache(maxsize=32)
+def _words(marks: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(mark.lower() for mark in marks if mark and not mark.startswith('<'))
 
 

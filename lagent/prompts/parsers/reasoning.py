@@ -42,9 +42,10 @@ class Answer:
             first.
         """
         stop = len(self.text) if end is None else end
+        if len(self.pieces) == 1 and self.pieces[0][0] == 0:
+            return self.text[: min(self.pieces[0][1], stop)]
         joined = ''.join(self.text[a : min(b, stop)] for a, b in self.pieces if a < stop)
-        as_it_is = len(self.pieces) == 1 and self.pieces[0][0] == 0
-        return joined if as_it_is else joined.lstrip()
+        return joined.lstrip()
 
     def thought(self) -> str:
         """The reasoning with its tags, stripped.
@@ -52,6 +53,8 @@ class Answer:
         Returns:
             The parts of the reply that are not the answer.
         """
+        if self.pieces == ((0, len(self.text)),):
+            return ''
         gaps: list[str] = []
         at = 0
         for start, end in (*self.pieces, (len(self.text), len(self.text))):
@@ -87,7 +90,9 @@ def split_reasoning(text: str, tags: Sequence[tuple[str, str]] = TAGS) -> Answer
     Returns:
         What remains. A reasoning that is not closed lasts to the end.
     """
-    return _Splitter(text, tags).split() if tags else Answer(text, ((0, len(text)),))
+    if not tags or not _events(tuple(tags)).search(text):
+        return Answer(text, ((0, len(text)),) if text else ())
+    return _Splitter(text, tags).split()
 
 
 @lru_cache(maxsize=32)

@@ -1,7 +1,6 @@
 """What a parser may know about a reply beside its text."""
 
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 # Providers name the same event differently; after each of these the text may end anywhere.
 _CUT = frozenset(
@@ -9,8 +8,7 @@ _CUT = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A reply and how it ended.
 
     Attributes:

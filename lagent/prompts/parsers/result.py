@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
+
+from lagent.utils.copies import copy_values
 
 
 class ToolStatusCode(IntEnum):
@@ -72,6 +74,12 @@ class ParsedReply(dict[str, Any]):
         self.hint = hint
         self.dropped = dropped
         self.span = span
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = type(self).__new__(type(self))
+        copied.update(copy_values(self, memo))
+        vars(copied).update(copy_values(vars(self), memo))
+        return copied
 
 
 class ParsedCode(ParsedReply):

@@ -45,6 +45,8 @@ def find_stop(
         Where the reply ends.
     """
     usable = [word for word in words if word and not is_fence(word)]
+    if not usable:
+        return Stop(len(text), None)
     found = [
         (at, at + len(word))
         for start, end in pieces

@@ -88,11 +88,11 @@ class StreamParser:
         return self.parser.parse_response(''.join(self._chunks) if reply is None else reply)
 
     def _seen(self, segments: list[Segment]) -> list[Segment]:
-        for segment in segments:
-            if segment.kind == 'code':
-                self._code.append(segment.text)
-            elif segment.kind == 'text' and not self._code:
-                self._said.append(segment.text)
+        for kind, text in segments:
+            if kind == 'code':
+                self._code.append(text)
+            elif kind == 'text' and not self._code:
+                self._said.append(text)
         return segments
 
 
@@ -112,14 +112,36 @@ class _Splitter:
         self.closer = ''
         self.fence = ''
         self.out: list[Segment] = []
+        self.patterns: dict[tuple[str, bool, bool], re.Pattern[str]] = {}
 
     def feed(self, chunk: str, *, final: bool = False) -> list[Segment]:
+        if chunk and self.at == len(self.buffer) and not self.may_decide(chunk):
+            self.line_start = chunk.endswith('\n')
+            return [Segment(self.kind, chunk)]
         self.buffer = self.buffer[self.at :] + chunk
         self.at = 0
         while self.at < len(self.buffer) and self.step(final=final):
             pass
         out, self.out = self.out, []
         return out
+
+    def may_decide(self, chunk: str) -> bool:
+        """Whether anything but more of the same can begin or end in a chunk."""
+        state = (self.closer, bool(self.fence), self.line_start)
+        pattern = self.patterns.get(state)
+        if pattern is None:
+            pattern = self.patterns[state] = self.pattern()
+        return pattern.search(chunk) is not None
+
+    def pattern(self) -> re.Pattern[str]:
+        """What occurs in every chunk that a token or a fence begins in, as things stand."""
+        tokens = [self.closer] if self.closer else [] if self.fence else list(self.openers)
+        parts = [re.escape(token[0]) for token in tokens]
+        if self.languages and not self.closer:
+            parts.append(r'\n[ \t]*+[`~]|\n[ \t]++\Z')
+            if self.line_start:
+                parts.append(r'\A[ \t]*+(?:[`~]|\Z)')
+        return re.compile('|'.join(parts) or r'(?!)')
 
     def step(self, *, final: bool) -> bool:
         """Decide about what comes next; False if more of the reply must come first."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lagent.agents import Agent
 from lagent.effects import Event, subscribe
 from lagent.llms import (
     AsyncHFTransformerChat,
@@ -103,6 +104,16 @@ def test_token_ids_go_in_as_they_are(llm: HFTransformerChat) -> None:
     ids = llm.render_dialog(ASK).token_ids
     assert llm.generate(ids) == llm.chat(ASK)
     assert llm.generate([ids, ids[:3]])[0] == llm.chat(ASK)
+
+
+def test_a_conversation_in_token_ids(llm: HFTransformerChat) -> None:
+    agent = Agent(llm)
+    turns = [agent(f'Question {n}', return_token_ids=True).content for n in range(3)]
+    for before, after in itertools.pairwise(turns):
+        written = before.prompt_token_ids + before.token_ids
+        assert after.prompt_token_ids[: len(written)] == written
+    again = llm.chat(turns[-1].prompt_token_ids)
+    assert (again.token_ids, again.prompt_token_ids) == (turns[-1].token_ids, None)
 
 
 def test_streaming_ends_with_the_reply(llm: HFTransformerChat) -> None:

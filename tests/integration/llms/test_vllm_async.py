@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lagent.agents import AsyncAgent
 from lagent.effects import Event, subscribe
 from lagent.llms import AsyncVllmModel, Completion, ContextOverflow
 from lagent.schema import ModelStatusCode
@@ -74,6 +76,50 @@ async def test_stop_words_and_an_opening(llm: AsyncVllmModel) -> None:
     assert 'Paris' in told['text']
 
 
+async def test_the_list_of_stop_words_is_live(llm: AsyncVllmModel) -> None:
+    llm.gen_params['stop_words'] = stops = ['never written']
+    try:
+        whole = await llm.chat(FRANCE)
+        stops.append('Paris')
+        reply = await llm.chat(FRANCE)
+        assert (reply, reply.stop_reason) == (whole[: whole.index('Paris')], 'Paris')
+        stops.remove('Paris')
+        assert await llm.chat(FRANCE) == whole
+    finally:
+        llm.gen_params['stop_words'] = None
+
+
+async def test_structured_output(llm: AsyncVllmModel) -> None:
+    schema = {
+        'type': 'object',
+        'properties': {'city': {'enum': ['Paris', 'Oslo']}},
+        'required': ['city'],
+        'additionalProperties': False,
+    }
+    wanted = [
+        ({'json': schema}, r'\{\s*"city"\s*:\s*"(Paris|Oslo)"\s*\}'),
+        ({'regex': '(Paris|Oslo) [0-9]{2}'}, '(Paris|Oslo) [0-9]{2}'),
+        ({'grammar': 'root ::= "yes" | "no"'}, 'yes|no'),
+        ({'choice': ['Rome', 'Oslo']}, 'Rome|Oslo'),
+    ]
+    replies = await asyncio.gather(
+        *(llm.chat(FRANCE, n, structured_outputs=it) for n, (it, _) in enumerate(wanted))
+    )
+    for reply, (_, pattern) in zip(replies, wanted, strict=True):
+        assert re.fullmatch(pattern, reply), reply
+
+
+async def test_token_ids_go_in_and_come_out_as_they_are(llm: AsyncVllmModel) -> None:
+    agent = AsyncAgent(llm)
+    first = (await agent('What is the capital of France?', return_token_ids=True)).content
+    second = (await agent('And of Italy?', return_token_ids=True)).content
+    written = first.prompt_token_ids + first.token_ids
+    assert second.prompt_token_ids[: len(written)] == written
+    assert 'Rome' in second
+    again = await llm.chat(second.prompt_token_ids, return_token_ids=True)
+    assert (again.prompt_token_ids, again.token_ids) == (second.prompt_token_ids, second.token_ids)
+
+
 async def test_a_listener_gets_the_reply_as_it_is_written(llm: AsyncVllmModel) -> None:
     heard: list[Event] = []
     with subscribe(heard.append):
@@ -87,6 +133,10 @@ async def test_cancelling_a_call_aborts_it_in_the_engine(llm: AsyncVllmModel) ->
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await llm.chat(FRANCE, max_new_tokens=450, ignore_eos=True)
+    assert llm.model.get_num_unfinished_requests() == 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await llm.chat([FRANCE, ITALY, FRANCE], max_new_tokens=450, ignore_eos=True)
     assert llm.model.get_num_unfinished_requests() == 0
     stream = llm.stream_chat(FRANCE, max_new_tokens=450, ignore_eos=True)
     await anext(stream)

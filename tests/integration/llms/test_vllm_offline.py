@@ -1,11 +1,14 @@
 """VllmModel on vLLM's own offline engine."""
 
+import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lagent.agents import Agent
 from lagent.effects import Event, subscribe
 from lagent.llms import Completion, ContextOverflow, Usage, VllmModel
 
@@ -87,6 +90,51 @@ def test_token_ids_in_give_the_same_token_ids_out(llm: VllmModel) -> None:
     ids = llm.render_dialog(ASK).token_ids
     assert llm.generate(ids).token_ids == llm.chat(ASK).token_ids
     assert llm.generate({'prompt_token_ids': ids}).token_ids == llm.chat(ASK).token_ids
+
+
+def test_a_conversation_in_token_ids(llm: VllmModel) -> None:
+    reply = llm.chat(ASK, return_token_ids=True)
+    assert list(reply.prompt_token_ids) == llm.render_dialog(ASK).token_ids
+    again = llm.chat(reply.prompt_token_ids, return_token_ids=True)
+    assert (again.token_ids, again.prompt_token_ids) == (reply.token_ids, reply.prompt_token_ids)
+    # Half of a reply, fed back as the model wrote it, is continued with the other half.
+    half = reply.prompt_token_ids + reply.token_ids[:6]
+    assert llm.generate(half, max_new_tokens=6).token_ids == reply.token_ids[6:]
+    both = llm.chat([reply.prompt_token_ids, half], return_token_ids=True)
+    assert [it.prompt_token_ids for it in both] == [reply.prompt_token_ids, half]
+    following = llm.next_prompt(reply, [{'role': 'user', 'content': 'And now?'}])
+    written = [*reply.prompt_token_ids, *reply.token_ids]
+    assert following.token_ids[: len(written)] == written
+    assert llm.tokenizer.decode(following.token_ids[len(written) :]) == (
+        '<|im_end|>\n<|im_start|>user\nAnd now?<|im_end|>\n<|im_start|>assistant\n'
+    )
+    assert llm.chat(following).usage.prompt_tokens == len(following.token_ids)
+
+
+def test_an_agent_tokenizes_nothing_twice(llm: VllmModel) -> None:
+    agent = Agent(llm)
+    noise = {'temperature': 2, 'top_p': 1, 'top_k': None, 'return_token_ids': True}
+    turns = [agent(f'Question {n}', seed=n, **noise).content for n in range(4)]
+    for before, after in itertools.pairwise(turns):
+        written = before.prompt_token_ids + before.token_ids
+        assert after.prompt_token_ids[: len(written)] == written
+    # From their texts other tokens would have come.
+    assert any(tuple(llm.tokenize(str(turn))) != turn.token_ids for turn in turns)
+
+
+def test_structured_output_by_schema_and_grammar(llm: VllmModel, real: VllmModel) -> None:
+    schema = {
+        'type': 'object',
+        'properties': {'rows': {'type': 'integer', 'minimum': 0, 'maximum': 9}},
+        'required': ['rows'],
+        'additionalProperties': False,
+    }
+    # The noise of the tiny model fills what room the schema leaves with white space.
+    assert 0 <= json.loads(real.chat(ASK, structured_outputs={'json': schema}))['rows'] <= 9
+    grammar = 'root ::= ("mean" | "sum") " of " ("rows" | "columns")'
+    reply = llm.chat(ASK, structured_outputs={'grammar': grammar}, max_new_tokens=60)
+    assert re.fullmatch('(mean|sum) of (rows|columns)', reply)
+    assert reply.finish_reason == 'stop'
 
 
 def test_return_dict(llm: VllmModel) -> None:

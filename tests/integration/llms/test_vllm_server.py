@@ -79,6 +79,26 @@ def test_what_only_vllm_has(server: VllmServer) -> None:
     assert server.chat(FRANCE, temperature=1.5, top_k=1) == greedy
 
 
+def test_token_ids_through_the_server(server: VllmServer) -> None:
+    reply = server.chat(FRANCE, return_token_ids=True)
+    assert len(reply.prompt_token_ids) == reply.usage.prompt_tokens
+    assert len(reply.token_ids) == reply.usage.completion_tokens
+    *_, (_, streamed, _) = server.stream_chat(FRANCE, return_token_ids=True)
+    assert (streamed.prompt_token_ids, streamed.token_ids) == (
+        reply.prompt_token_ids,
+        reply.token_ids,
+    )
+    for ask in (server.generate, server.chat):
+        again = ask(reply.prompt_token_ids, return_token_ids=True)
+        assert (again.prompt_token_ids, again.token_ids) == (
+            reply.prompt_token_ids,
+            reply.token_ids,
+        )
+    [one, other] = server.generate([list(reply.prompt_token_ids), 'The capital of France is'])
+    assert one == reply
+    assert other.finish_reason in ('stop', 'length')
+
+
 def test_only_who_has_the_key_is_answered(access: dict[str, str]) -> None:
     with pytest.raises(AuthenticationFailed):
         GPTAPI('small', **{**access, 'key': 'another'}).chat(FRANCE)

@@ -90,6 +90,20 @@ def test_no_network_unless_asked_for() -> None:
     assert 'eth0' in out
 
 
+def test_named_hosts_only() -> None:
+    code = """
+        import urllib.error, urllib.request
+        for host in ('other.test', '10.0.0.1'):
+            try:
+                urllib.request.urlopen(f'http://{host}/', timeout=20)
+            except urllib.error.HTTPError as error:
+                print(error.code, error.reason)
+    """
+    status, out, err = run(code, '--allow', 'allowed.test:80', '--allow', '*.example.org')
+    assert (status, out) == (0, '403 not on the allow-list\n403 not a host name\n'), err
+    assert 'sandbox: the network policy refused' in err
+
+
 def test_files_go_in_and_come_out(tmp_path: Path) -> None:
     table = tmp_path / 'table.csv'
     table.write_text('a\n1\n2\n')

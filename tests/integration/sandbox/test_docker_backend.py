@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sandbox import BackendUnavailable, ImageMissing, Sandbox, SandboxPolicy
 from sandbox.backends import get_backend
 from sandbox.backends.docker import DockerBackend, DockerInstance, container_options
-from sandbox.backends.engine import engine
+from sandbox.backends.engine import engine, lent_client
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import PolicyError, SandboxError, StartFailed
 from sandbox.kernel.supervisor import Supervisor
@@ -203,6 +204,32 @@ async def test_what_can_be_removed_is_removed_though_the_rest_fails(monkeypatch)
     await instance.remove()
 
 
+async def test_a_start_that_fails_takes_back_all_it_can(monkeypatch):
+    class Proxy:
+        stopped = False
+
+        def stop(self) -> None:
+            self.stopped = True
+            raise SandboxError('the proxy did not stop.')
+
+    def refuse(_: str) -> None:
+        raise SandboxError('the engine failed.')
+
+    proxy, backend = Proxy(), DockerBackend()
+    monkeypatch.setattr(backend, '_start', lambda name, *_: (time.sleep(0.5), (name, proxy))[1])
+    monkeypatch.setattr('sandbox.backends.docker.remove_container', refuse)
+    task = asyncio.create_task(backend.start(SandboxPolicy(), labels={}))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await task
+    assert proxy.stopped
+    assert own_folders() == []
+    told = ' '.join(cancelled.value.__notes__)
+    assert 'the engine failed' in told
+    assert 'the proxy did not stop' in told
+
+
 async def test_an_engine_that_fails_does_not_keep_the_folder(monkeypatch):
     instance = await DockerBackend().start(SandboxPolicy(), labels={})
     with monkeypatch.context() as patch:
@@ -217,11 +244,6 @@ async def test_the_code_may_not_be_the_user_that_the_host_runs_as(monkeypatch):
     monkeypatch.setattr('os.geteuid', lambda: 65_532)
     with pytest.raises(PolicyError, match='uid=65532'):
         await DockerBackend().start(SandboxPolicy(), labels={})
-
-
-def test_gvisor_is_not_promised():
-    assert 'not supported' in SandboxPolicy(runtime='runsc').enforced_by('docker')['runtime']
-    assert SandboxPolicy().enforced_by('docker')['runtime'] == 'enforced'
 
 
 def test_a_session_works_and_ends():
@@ -258,3 +280,22 @@ def test_the_workspace_may_be_anywhere_outside_of_the_system(workspace: str) -> 
 def test_other_places_for_the_workspace_are_refused(workspace: str) -> None:
     with pytest.raises(PolicyError, match='workspace'):
         DockerBackend(workspace=workspace)
+
+
+def test_a_client_is_used_again_in_its_process_until_its_connection_fails(monkeypatch):
+    with lent_client() as first, lent_client(timeout=5) as second:
+        assert first is not second
+        assert second.api.timeout == 5
+    with pytest.raises(SandboxError, match='refused'), lent_client():
+        raise SandboxError('refused')
+    with lent_client() as again:
+        assert again is first
+    with monkeypatch.context() as patch:
+        patch.setattr('os.getpid', lambda: 1)
+        with lent_client() as forked:
+            assert forked not in (first, second)
+    with pytest.raises(ConnectionError), lent_client() as broken:
+        raise ConnectionError
+    with lent_client() as healthy:
+        assert healthy is not broken
+        assert healthy.ping()

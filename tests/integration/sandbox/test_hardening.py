@@ -1,12 +1,15 @@
 """What hostile code tries from inside a live kernel, and what comes of it."""
 
 import ast
+import os
 import platform
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from sandbox import Sandbox, SandboxPolicy
+from sandbox.backends.engine import engine
 from sandbox.policy import MIB
 
 pytestmark = pytest.mark.docker
@@ -204,6 +207,27 @@ def test_nothing_of_the_host_is_mounted(run):
     # These the engine makes for every container.
     usual = ('/proc', '/sys', '/dev', '/etc/', '/usr/sbin/docker-init', '/sbin/docker-init')
     assert [each for each in mounts if each not in own and not each.startswith(usual)] == []
+
+
+def test_a_flood_of_the_container_s_own_output_is_kept_nowhere(box, run):
+    with engine() as client:
+        before = client.api.inspect_container(box.container_id)
+        root = Path(client.info()['DockerRootDir'], 'containers', box.container_id)
+    assert before['HostConfig']['LogConfig']['Type'] == 'none'
+    assert before['LogPath'] == ''
+    written = run(
+        'import os\nwritten = 0\n'
+        'for path in ("/proc/1/fd/1", "/proc/1/fd/2"):\n'
+        '    try:\n'
+        '        with open(path, "wb", buffering=0) as stream:\n'
+        '            for _ in range(64): written += stream.write(b"x" * (1 << 20))\n'
+        '    except OSError as error: print(error)\n'
+        'written'
+    )
+    assert written == 128 * MIB, 'the attack has to reach the engine to show anything'
+    if os.geteuid() == 0 and root.is_dir():
+        kept = sum(file.stat().st_size for file in root.rglob('*') if file.is_file())
+        assert kept < MIB
 
 
 def test_a_full_disk_is_an_error_of_the_cell(run, attempt):

@@ -426,13 +426,6 @@ def test_the_real_resolver_and_judge_are_in_place():
         assert run(box, 'get("http://example.org/")') == '403 not on the allow-list'
 
 
-def test_gvisor_is_refused_with_the_reason():
-    box = Sandbox(SandboxPolicy(runtime='runsc'))
-    with pytest.raises(PolicyNotEnforced, match='runsc'):
-        box.execute('1')
-    box.close()
-
-
 def test_local_refuses_what_it_cannot_enforce():
     for wish in ({'network': Allowlist(['a.org'])}, {'runtime': 'runsc'}):
         box = Sandbox(SandboxPolicy(**wish), 'local', unsafe=True)

@@ -29,6 +29,14 @@ from sandbox.backends.rendezvous import Rendezvous
 print(Rendezvous.create()[0].root)
 """
 
+LOCAL_PROGRAM = """
+import pathlib, sys, time
+from sandbox import Sandbox
+with Sandbox(backend='local', unsafe=True):
+    while pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+"""
+
 
 def killed_owner(grace: float) -> str:
     """Start a sandbox in a process, kill the process, and return the container's id."""
@@ -120,11 +128,10 @@ def test_folders_are_collected_without_an_engine():
 
 
 def test_the_next_program_sweeps_the_folders():
-    first = make_deserted_folder()
-    second = make_deserted_folder()
-    assert not first.exists()
-    assert second.is_dir()
-    reaper.collect_garbage(docker=False)
+    folder = make_deserted_folder()
+    with subprocess.Popen([sys.executable, '-c', LOCAL_PROGRAM, str(folder)]) as program:
+        assert program.wait(60) == 0
+    assert not folder.exists()
 
 
 def test_an_owner_is_told_from_others():
@@ -139,3 +146,19 @@ def test_an_owner_is_told_from_others():
     assert (before.state(), before.is_dead_here()) == ('unknown', True)
     for text in ('', 'a:b:c:d', 'boot:1:2', 'boot:1:2:3:4', 'boot:-1:2:3'):
         assert Owner.parse(text) is None
+
+
+def test_a_folder_says_whom_a_warm_one_was_given_to():
+    place, _ = Rendezvous.create()
+    try:
+        assert place.session() is None
+        place.assign('user-42 \udcff')
+        assert place.session() == 'user-42 ?'
+        place.assign('x' * 2_000)
+        assert place.session() == 'x' * 1_000
+        (place.root / 'session').unlink()
+        (place.root / 'session').mkdir()
+        place.assign('never fails')
+        assert place.session() == ''
+    finally:
+        place.remove()

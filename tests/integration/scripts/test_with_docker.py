@@ -4,6 +4,7 @@ No engine is touched: the stand-in `dockerd` only waits, and the stand-in `docke
 one runs. In the namespaces the script sees no other engine than the one it started.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -15,10 +16,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+HIDE = 'mount -t tmpfs none /run && { [ ! -d /etc/docker ] || mount -t tmpfs none /etc/docker; }'
 NAMESPACE = [
     *('unshare', '--pid', '--mount', '--fork', '--kill-child', '--mount-proc'),
-    # The socket and the pid file of an engine of this machine are out of sight, too.
-    *('bash', '-c', 'mount -t tmpfs none /run && exec "$@"', 'bash'),
+    # The socket, pid file and configuration of an engine of this machine are out of sight, too.
+    *('bash', '-c', f'{HIDE} && exec "$@"', 'bash'),
 ]
 
 DOCKER = """#!/bin/bash
@@ -59,7 +61,7 @@ def machine(tmp_path: Path) -> Path:
     for folder in ('/usr/sbin', '/usr/bin', '/sbin', '/bin'):
         for program in Path(folder).iterdir():
             target = programs / program.name
-            hidden = 'docker' in program.name or program.name in ('apt-get', 'systemctl')
+            hidden = 'docker' in program.name or program.name in ('apt-get', 'systemctl', 'runsc')
             if not hidden and not target.is_symlink():
                 target.symlink_to(program)
     return tmp_path
@@ -100,6 +102,23 @@ def test_the_command_runs_while_the_engine_runs(machine: Path) -> None:
     assert 'starting a Docker engine' in done.stderr
     assert 'stopping the Docker engine' in done.stderr
     assert not pid_file.exists()
+
+
+def test_gvisor_becomes_a_runtime_of_an_engine_that_is_started_here(machine: Path) -> None:
+    install(machine / 'programs')
+    telling = DAEMON.replace('exec', 'echo "arguments: $*"\nexec')
+    write_program(machine / 'programs' / 'dockerd', telling)
+    assert run(machine, 'true').returncode == 0
+    assert (machine / '.cache' / 'dockerd.log').read_text() == 'arguments: \n'
+    write_program(machine / 'programs' / 'runsc', '#!/bin/bash\n')
+    assert run(machine, 'true').returncode == 0
+    config = machine / '.cache' / 'dockerd.json'
+    told = (machine / '.cache' / 'dockerd.log').read_text()
+    assert told == f'arguments: --config-file {config}\n'
+    assert json.loads(config.read_text())['runtimes']['runsc'] == {
+        'path': str(machine / 'programs' / 'runsc'),
+        'runtimeArgs': ['--network=none'],
+    }
 
 
 def test_an_engine_that_runs_is_left_alone(machine: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import sandbox
 from lagent.actions import AsyncInterpreter, Interpreter, execution_results
+from lagent.actions.sandbox_sessions import Scoped, names_of
 from lagent.context import run_context
 from lagent.effects import subscribe
 from lagent.errors import LimitExceeded, RepeatedCall
@@ -27,6 +28,7 @@ from sandbox import (
     FileInfo,
     Outcome,
     Output,
+    PolicyError,
     SandboxClosed,
     SandboxPolicy,
 )
@@ -95,9 +97,12 @@ class Manager:
     def __init__(self, script=None):
         self.script = script or {}
         self.boxes = {}
+        self.policies = {}
+        self.policy = SandboxPolicy()
         self.closed = 0
 
-    def session(self, session_id):
+    def session(self, session_id, policy=None):
+        self.policies[session_id] = policy
         return self.boxes.setdefault(session_id, Box(self.script))
 
     def sessions(self):
@@ -282,6 +287,30 @@ def test_different_sessions_never_share_a_sandbox(make):
     assert len(manager.boxes) == len(sessions) - 1
 
 
+def test_a_session_may_have_a_stricter_policy_and_no_looser_one(make):
+    interpreter, manager = make()
+    wishes = {'guest': {'memory': 128 << 20, 'timeout': 5.0}, 'greedy': {'memory': 1 << 40}}
+    interpreter.tighten = lambda session: wishes.get(session, {})
+    settle(interpreter(reply('a'), session_id='member'))
+    settle(interpreter(reply('b'), session_id='guest'))
+    settle(interpreter.interrupt(session_id='guest'))  # it never asks for a looser one
+    stricter = manager.policy.tighten(memory=128 << 20, timeout=5.0)
+    assert manager.policies == {'member': None, 'guest': stricter}
+    with pytest.raises(PolicyError, match=r'memory=\d+ would loosen'):
+        settle(interpreter(reply('c'), session_id='greedy'))
+    assert set(manager.boxes) == {'member', 'guest'}
+
+
+def test_nothing_is_kept_of_the_names_of_sessions():
+    manager = Manager()
+    names = names_of(manager)
+    for session in ('a', 7, '#', ('a', 7), Scoped('a', ('b', '#'))):
+        assert names.of(session) == names.of(session)
+    assert not names._numbered
+    pairs = [(1, 23), (12, 3), ('1', 23), ((1, 2), 3), (1, (2, 3)), ('a', 'b'), ('ab', ''), ()]
+    assert len({names.of(pair) for pair in [*pairs, Scoped(1, 23)]}) == len(pairs) + 1
+
+
 def test_cells_are_effects_with_live_outputs(make):
     events = []
     interpreter, _ = make({'b': FAILED}, name='py')
@@ -297,9 +326,21 @@ def test_cells_are_effects_with_live_outputs(make):
 
 def test_limits_end_the_run(make):
     interpreter, manager = make()
-    with run_context(limits=RunLimits(tool_calls=1)), pytest.raises(LimitExceeded):
-        settle(interpreter(reply('a', 'b')))
+    with run_context(limits=RunLimits(tool_calls=1)), pytest.raises(LimitExceeded) as caught:
+        settle(interpreter(reply('a', 'b', 'c')))
     assert [entry[1] for entry in manager.boxes['#0'].log] == ['a']
+    results = caught.value.results
+    assert [result.stdout for result in results.formatted] == ['a']
+    assert results.content == (
+        f'[cell 1 of 3: ok]\na\n\n[cell 2 of 3: not run]\n{caught.value}\n'
+        'The cells after it were not run either.'
+    )
+    with run_context(limits=RunLimits(tool_calls=1)) as context:
+        settle(interpreter(reply('a')))
+        with pytest.raises(LimitExceeded) as caught:
+            settle(interpreter(reply('b')))
+        assert context.usage.tool_calls == 1
+    assert caught.value.results is None
 
 
 @pytest.mark.parametrize(
@@ -457,9 +498,7 @@ def test_the_own_manager_is_made_on_first_use_and_closed(monkeypatch):
         made.append((options, Manager()))
         return made[-1][1]
 
-    monkeypatch.setattr(
-        'lagent.actions.interpreter.sandbox', SimpleNamespace(SandboxManager=manager)
-    )
+    monkeypatch.setattr('lagent.actions.sandboxes.sandbox', SimpleNamespace(SandboxManager=manager))
     policy = SandboxPolicy(timeout=7.0)
     with Interpreter(policy, backend='local', unsafe=True, max_sessions=2) as interpreter:
         assert made == []
@@ -471,6 +510,7 @@ def test_the_own_manager_is_made_on_first_use_and_closed(monkeypatch):
         'backend': 'local',
         'image': None,
         'max_sessions': 2,
+        'warm': 0,
         'unsafe': True,
     }
     assert own.closed == 1

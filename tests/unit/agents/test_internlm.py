@@ -129,6 +129,28 @@ def test_steps_have_the_form_of_few_shots(make):
     assert agent.get_steps(session_id=1) == []
 
 
+@tool_api
+def shout(text: str) -> str:
+    """make text loud"""
+    return f'{text.upper()}!'
+
+
+@pytest.mark.parametrize('plugins', [shout, [shout]], ids=['alone', 'listed'])
+def test_a_function_is_a_plugin(make, plugins):
+    call = json.dumps({'name': 'shout', 'parameters': {'text': 'x'}})
+    reply = f'see<|action_start|><|plugin|>\n{call}<|action_end|>\n'
+    agent, model = make(reply, 'the end', plugins=plugins)
+    assert ask(agent, 'q').content == 'the end'
+    assert '"name": "shout"' in model.calls[0].messages[1]['content']
+    assert model.calls[1].messages[-1]['content'] == 'X!'
+    assert json.loads(get_plugin_prompt(plugins))[0]['description'] == 'make text loud'
+
+
+def test_what_is_no_plugin_is_refused(make):
+    with pytest.raises(TypeError, match='tool_api'):
+        make(plugins=[len])
+
+
 def test_the_model_is_told_of_what_there_is_only(make):
     agent, model = make('hi', interpreter=Runner())
     ask(agent, 'q')

@@ -118,8 +118,8 @@ async def test_a_long_wait_leaves_no_callbacks_behind():
     seat = Seat(None, asyncio.get_running_loop())
     for _ in range(5):
         await wait_async(seat, 0.001)
-    assert len(seat.turn._done_callbacks) == 1
-    seat.turn.set_result(None)
+    assert len(seat.turn()._done_callbacks) == 1
+    seat.take_turn()
     await asyncio.wait_for(wait_async(seat, WITHIN), WITHIN)
 
 

@@ -14,6 +14,7 @@ from lagent.distributed.config import read_config
 from lagent.distributed.http_serve import app
 from lagent.distributed.http_serve.client import AsyncHTTPAgentClient
 from lagent.errors import ConfigError
+from lagent.schema import AgentMessage
 from lagent.utils import load_class_from_string
 
 pytest.importorskip('fastapi')
@@ -47,6 +48,20 @@ async def test_an_answer_and_the_memory_of_it(name):
         assert [m['sender'] for m in memory][:2] == ['user', 'other']
 
 
+@BOTH
+async def test_text_that_utf_8_cannot_hold(name):
+    application = app.create_app(served(name)(greeting='\ud8ff'))
+
+    class Client(AsyncHTTPAgentClient):
+        def _http(self, timeout):
+            return http_of(application)
+
+    answer = await Client()('a \udcff', AgentMessage(content='b \udcff'))
+    assert answer.content == '\ufffd a \ufffd+b \ufffd'
+    state = await Client()._state_dict(0)
+    assert [message['content'] for message in state['memory'][:2]] == ['a \udcff', 'b \udcff']
+
+
 @pytest.mark.parametrize('name', ['Streamed', 'AsyncStreamed'])
 async def test_a_stream_is_read_to_its_end(name):
     async with http(served(name)()) as client:
@@ -71,11 +86,24 @@ async def test_malformed_requests_are_refused(body):
         assert (await client.post('/chat_completion', content=body)).status_code == 422
 
 
-async def test_health_and_pages_of_other_origins():
+async def test_health():
     async with http(served('Served')()) as client:
-        health = await client.get('/health_check', headers={'origin': 'http://page'})
-        assert health.json()['status'] == 'success'
-        assert set(health.json()) == {'status', 'timestamp'}
+        health = (await client.get('/health_check')).json()
+    assert health['status'] == 'success'
+    assert set(health) == {'status', 'timestamp'}
+
+
+async def test_pages_are_turned_away_unless_all_are_let_in():
+    page = {'origin': 'http://page'}
+    async with http(served('Served')()) as client:
+        refused = await client.get('/health_check', headers=page)
+        assert refused.status_code == 403
+        assert 'access-control-allow-origin' not in refused.headers
+        ask = {**page, 'access-control-request-method': 'POST'}
+        assert (await client.options('/chat_completion', headers=ask)).status_code != 200
+    async with http_of(app.create_app(served('Served')(), ['*'])) as client:
+        health = await client.get('/health_check', headers=page)
+        assert health.status_code == 200
         assert health.headers['access-control-allow-origin'] == '*'
         assert 'access-control-allow-credentials' not in health.headers
 
@@ -127,25 +155,55 @@ async def test_only_allowed_pages_drive_the_agent():
 @pytest.mark.parametrize(
     ('given', 'host', 'status'),
     [
-        ([], 'rebound.example:8090', 200),
-        (['--allow-origin', 'none'], 'rebound.example:8090', 400),
-        (['--allow-origin', 'none'], '127.0.0.1:8090', 200),
-        (['--allow-origin', 'none'], 'localhost', 200),
-        (['--allow-origin', 'none', '--host', '0.0.0.0'], 'my.example', 200),
+        (['--allow-origin', '*'], 'rebound.example:8090', 200),
+        ([], 'rebound.example:8090', 400),
+        (['--allow-origin', 'https://chat.example'], 'rebound.example:8090', 400),
+        ([], '127.0.0.1:8090', 200),
+        ([], 'localhost', 200),
+        (['--host', '0.0.0.0'], 'my.example', 200),
     ],
 )
-def test_a_closed_server_answers_to_its_own_names(given, host, status, monkeypatch):
-    served_with = []
-    monkeypatch.setattr('uvicorn.run', lambda served_app, **_: served_with.append(served_app))
-    config = json.dumps({'type': 'served_agents.Served', 'python_path': HERE})
-    monkeypatch.setattr('sys.argv', ['app', '--config', config, *given])
-    app.main()
+def test_a_closed_server_answers_to_its_own_names(given, host, status, started):
+    assert asked(started(*given), {'host': host}) == status
 
-    async def asked():
-        async with http_of(served_with[0]) as client:
-            return (await client.get('/health_check', headers={'host': host})).status_code
 
-    assert asyncio.run(asked()) == status
+@pytest.mark.parametrize(
+    ('given', 'origin', 'status'),
+    [
+        ([], 'http://127.0.0.1:8090', 200),  # its own page of documentation
+        ([], 'http://localhost:8090', 200),
+        ([], 'http://localhost:8091', 403),
+        ([], 'null', 403),
+        (['--port', '9000'], 'http://localhost:9000', 200),
+        (['--allow-origin', 'https://chat.example'], 'https://chat.example', 200),
+        (['--host', '0.0.0.0'], 'http://localhost:8090', 403),
+    ],
+)
+def test_a_closed_server_serves_its_own_page(given, origin, status, started):
+    assert asked(started(*given), {'origin': origin, 'host': 'localhost'}) == status
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Start the command with arguments, and get the application that it would serve."""
+
+    def start(*given):
+        served_with = []
+        monkeypatch.setattr('uvicorn.run', lambda served_app, **_: served_with.append(served_app))
+        config = json.dumps({'type': 'served_agents.Served', 'python_path': HERE})
+        monkeypatch.setattr('sys.argv', ['app', '--config', config, *given])
+        app.main()
+        return served_with[0]
+
+    return start
+
+
+def asked(application, headers):
+    async def ask():
+        async with http_of(application) as client:
+            return (await client.get('/health_check', headers=headers)).status_code
+
+    return asyncio.run(ask())
 
 
 class Piece:

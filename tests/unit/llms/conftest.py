@@ -17,8 +17,9 @@ EVENTS = 'text/event-stream'
 class Reply:
     """One answer of the server.
 
-    `pieces` are sent as they are, one write each; with `cut` the connection is closed after them
-    although more was announced, and with `hang` nothing more comes until the test is over.
+    `pieces` are sent as they are, one write each, with `pause` seconds between them; with `cut`
+    the connection is closed after them although more was announced, and with `hang` nothing more
+    comes until the test is over.
     """
 
     status: int = 200
@@ -27,6 +28,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
     hang: bool = False
+    pause: float = 0.0
 
 
 def message(content: Any = None, finish_reason: str | None = 'stop', **fields: Any) -> Reply:
@@ -117,6 +119,8 @@ class FakeServer:
             for piece in reply.pieces:
                 handler.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece))
                 handler.wfile.flush()
+                if reply.pause and self.over.wait(reply.pause):
+                    break
             if reply.hang:
                 self.over.wait(30)
             if reply.cut or reply.hang:

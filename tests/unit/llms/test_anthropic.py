@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import pytest
@@ -263,6 +264,55 @@ def test_streamed_tool_calls(serve: Serve) -> None:
     )
 
 
+THOUGHT = {'type': 'thinking', 'thinking': 'first add', 'signature': 'sig'}
+HIDDEN = {'type': 'redacted_thinking', 'data': 'opaque'}
+
+
+@pytest.mark.parametrize('form', ['openai', 'anthropic'])
+@pytest.mark.parametrize('streamed', [True, False])
+def test_signed_thoughts_go_back_with_the_calls(form: Any, streamed: bool, serve: Serve) -> None:
+    asked = {**CALL, 'name': 'Sums-add', 'input': {'a': 41}}
+    pieces = [
+        {'type': 'thinking_delta', 'thinking': 'first '},
+        {'type': 'thinking_delta', 'thinking': 'add'},
+        {'type': 'signature_delta', 'signature': 'sig'},
+    ]
+    events = stream(
+        begin(),
+        *block(0, {'type': 'thinking', 'thinking': '', 'signature': ''}, *pieces),
+        *block(1, HIDDEN),
+        *block(
+            2, {**asked, 'input': {}}, {'type': 'input_json_delta', 'partial_json': '{"a": 41}'}
+        ),
+        *ends('tool_use'),
+    )
+    first = events if streamed else whole(THOUGHT, HIDDEN, asked, stop_reason='tool_use')
+    last_one = stream(begin(), *text_block('42'), *ends()) if streamed else whole(TEXT)
+    server = serve(first, last_one)
+    agent = Agent(
+        AnthropicAPI(MODEL, key='k', base_url=server.base),
+        output_format=ToolCallParser(),
+        aggregator=ToolCallAggregator(form),
+    )
+    executor = ActionExecutor(Sums())
+    with subscribe(lambda event: None) if streamed else nullcontext():
+        reply = agent('41 + 1?', thinking={'type': 'enabled', 'budget_tokens': 1024})
+        assert reply.content.reasoning == 'first add'
+        assert reply.content.thinking_blocks == (THOUGHT, HIDDEN)
+        saved = json.loads(json.dumps(agent.state_dict()))
+        agent.load_state_dict(saved)
+        agent(executor(reply), thinking={'type': 'enabled', 'budget_tokens': 1024})
+    assert server.requests[1]['messages'][1]['content'] == [THOUGHT, HIDDEN, asked]
+    assert server.requests[1]['thinking'] == {'type': 'enabled', 'budget_tokens': 1024}
+
+
+def test_a_thought_without_its_signature_stays_here(serve: Serve) -> None:
+    thinks = {'type': 'thinking_delta', 'thinking': 'hm'}
+    opening = {'type': 'thinking', 'thinking': ''}
+    reply = last(serve(stream(begin(), *block(0, opening, thinks), *text_block('x'), *ends())))
+    assert (reply.reasoning, reply.thinking_blocks) == ('hm', ())
+
+
 def test_a_stop_word_that_the_server_does_not_take_ends_the_stream(serve: Serve) -> None:
     server = serve(stream(begin(), *text_block('one\n', 'two'), hang=True))
     reply = last(server, stop_words=['\n'])
@@ -295,6 +345,14 @@ def test_a_refusal_without_a_text(serve: Serve) -> None:
     with pytest.raises(EmptyReply, match="finish_reason='refusal'"):
         ask(AnthropicAPI, server)
     assert len(server.requests) == 1
+
+
+def test_a_filter_is_told_apart(serve: Serve) -> None:
+    text = 'Output blocked by content filtering policy'
+    server = serve(failure(400, 'invalid_request_error', text))
+    with pytest.raises(EmptyReply) as caught:
+        ask(AnthropicAPI, server)
+    assert (caught.value.finish_reason, len(server.requests)) == ('content_filter', 1)
 
 
 @both_faces

@@ -5,8 +5,15 @@ from typing import Any
 import jinja2
 import pytest
 
-from lagent.llms import BadRequest
-from lagent.llms.chat_template import chat_prompt, has_chat_template
+from lagent.errors import ConfigError
+from lagent.llms import BadRequest, Completion, chat_template
+from lagent.llms.chat_template import (
+    Prompt,
+    TokenDialogs,
+    as_prompt,
+    chat_prompt,
+    has_chat_template,
+)
 
 TEMPLATE = '{% for m in messages %}{{ m.role + ":" + m.content + ";" }}{% endfor %}'
 
@@ -21,16 +28,21 @@ class Tokenizer:
         messages: list[dict[str, Any]],
         *,
         tokenize: bool,
-        return_dict: bool,
+        return_dict: bool = False,
         add_generation_prompt: bool,
         continue_final_message: bool,
-    ) -> list[int]:
-        assert tokenize
+    ) -> list[int] | str:
         assert not return_dict
         self.messages = messages
-        text = jinja2.Template(TEMPLATE, undefined=jinja2.StrictUndefined).render(messages=messages)
+        source = str(self.chat_template)
+        text = jinja2.Template(source, undefined=jinja2.StrictUndefined).render(messages=messages)
         text = text.removesuffix(';') if continue_final_message else text
-        return [ord(c) for c in text + 'assistant:' * add_generation_prompt]
+        text += 'assistant:' * add_generation_prompt
+        return self.encode(text, add_special_tokens=False) if tokenize else text
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        assert not add_special_tokens
+        return [ord(c) for c in text]
 
 
 def text_of(dialog: Any, prefill: str = '') -> tuple[str, str]:
@@ -82,3 +94,89 @@ def test_base_models_have_no_chat_template() -> None:
     assert has_chat_template(Tokenizer())
     assert not has_chat_template(base)
     assert not has_chat_template(None)
+
+
+class Model(TokenDialogs):
+    """Its replies have ids that no tokenizer gives: whatever has them was not tokenized again."""
+
+    def __init__(self, prefill: str = '', template: str = TEMPLATE) -> None:
+        self.tokenizer, self.prefill = Tokenizer(), prefill
+        self.tokenizer.chat_template = template
+
+    def reply(self, asked: Prompt, text: str, *more: int) -> Completion:
+        ids = [-ord(c) for c in text]
+        return Completion(text, token_ids=[*ids, *more], prompt_token_ids=asked.token_ids)
+
+
+ASK = {'role': 'user', 'content': 'q'}
+AGAIN = {'role': 'user', 'content': 'more'}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {'role': 'assistant', 'content': text}
+
+
+@pytest.mark.parametrize('ends', [(), (ord(';'),)])
+def test_what_follows_a_reply_leaves_its_tokens_alone(ends: tuple[int, ...]) -> None:
+    model = Model()
+    reply = model.reply(model.prompt_of([ASK]), 'yes', *ends)
+    # What is said may be anything, the words that stand for the reply too.
+    again = {'role': 'user', 'content': 'more' + chat_template._SAID}
+    following = model.next_prompt(reply, [again])
+    head = [*reply.prompt_token_ids, *(-ord(c) for c in 'yes')]
+    assert following.token_ids[: len(head)] == head
+    assert ''.join(map(chr, following.token_ids[len(head) :])) == (
+        f';user:more{chat_template._SAID};assistant:'
+    )
+
+
+def test_a_dialog_continues_replies_as_they_were_written() -> None:
+    model = Model(prefill='So')
+    dialog = [ASK]
+    for text in ('yes', 'no', 'well'):
+        asked = model.prompt_of(dialog)
+        assert asked.opening == 'So'
+        reply = model.reply(asked, text)
+        dialog += [said(reply), AGAIN]
+        following = model.prompt_of(dialog).token_ids
+        begun = [*asked.token_ids, *reply.token_ids]
+        assert following[: len(begun)] == begun
+    text = ''.join(chr(abs(id_)) for id_ in following)
+    turns = [f'assistant:So{reply};user:more;' for reply in ('yes', 'no', 'well')]
+    assert text == f'user:q;{"".join(turns)}assistant:So'
+
+
+def test_a_reply_to_something_else_is_a_text() -> None:
+    model = Model()
+    reply = model.reply(model.prompt_of([ASK]), 'yes')
+    plain = model.prompt_of([AGAIN, said('yes'), AGAIN])
+    assert model.prompt_of([AGAIN, said(reply), AGAIN]) == plain
+    later = model.reply(plain, 'no')
+    following = model.prompt_of([AGAIN, said(reply), AGAIN, said(later), AGAIN]).token_ids
+    assert following[: len(plain.token_ids)] == plain.token_ids
+    assert following[len(plain.token_ids)] == -ord('n')
+
+
+def test_replies_without_ids_are_texts() -> None:
+    model = Model()
+    plain = Completion('yes', token_ids=[1])
+    assert model.prompt_of([ASK, said(plain), AGAIN]) == model.prompt_of([ASK, said('yes'), AGAIN])
+    assert model.prompt_of('q') == model.prompt_of([ASK])
+    with pytest.raises(ConfigError, match='return_token_ids'):
+        model.next_prompt(plain, [AGAIN])
+
+
+def test_a_template_that_rewrites_replies_is_refused() -> None:
+    model = Model(template='{% for m in messages %}{{ m.content | upper }}{% endfor %}')
+    with pytest.raises(ConfigError, match='changes replies'):
+        model.next_prompt(model.reply(Prompt([1]), 'yes'), [AGAIN])
+
+
+@pytest.mark.parametrize('given', [[1, 2], (1, 2), {'prompt_token_ids': (1, 2)}, Prompt([1, 2])])
+def test_token_ids_may_stand_for_a_dialog(given: Any) -> None:
+    assert as_prompt(given) == Prompt([1, 2])
+
+
+@pytest.mark.parametrize('given', ['q', [ASK], [], {'prompt': 'q'}, None])
+def test_what_is_no_token_ids(given: Any) -> None:
+    assert as_prompt(given) is None

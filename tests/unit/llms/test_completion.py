@@ -17,8 +17,10 @@ FULL = Completion(
     usage=Usage(3, 4, cached_tokens=2),
     reasoning='hm',
     tool_calls=[ToolCall('c1', 'python', '{}')],
+    thinking_blocks=[{'type': 'thinking', 'thinking': 'hm', 'signature': 's'}],
     token_ids=[5, 6],
     logprobs=[-0.5, -0.1],
+    prompt_token_ids=[1, 2, 3],
     latency=0.25,
 )
 FIELDS = (*Completion.__slots__, 'text')
@@ -66,6 +68,13 @@ def test_another_text_keeps_the_rest() -> None:
     other = FULL.replace_text('ho')
     assert (other, other.finish_reason, other.token_ids) == ('ho', 'length', (5, 6))
     assert FULL == 'hi'
+
+
+def test_another_text_is_not_continued_from_the_tokens_of_the_old_one() -> None:
+    reply = Completion('the password', token_ids=[1], prompt_token_ids=[2])
+    assert reply.replace_text('***').prompt_token_ids is None
+    assert reply.replace_text('the password').prompt_token_ids == (2,)
+    assert copy.deepcopy(reply).prompt_token_ids == (2,)
 
 
 def test_usage_adds_up() -> None:

@@ -114,6 +114,40 @@ def test_streaming(serve: Serve) -> None:
     assert server.requests[0]['stream_options'] == {'include_usage': True}
 
 
+def test_images_reach_the_server_in_its_words(serve: Serve) -> None:
+    server = serve(message('a cat'))
+    image = {'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,QUJD'}}
+    claudes = {
+        'type': 'image',
+        'source': {'type': 'base64', 'media_type': 'image/png', 'data': 'QUJD'},
+    }
+    text = {'type': 'text', 'text': 'What is this?'}
+    dialog = [{'role': 'user', 'content': [text, image, claudes]}]
+    assert GPTAPI('m', key='k', api_base=server.url).chat(dialog) == 'a cat'
+    assert server.requests[0]['messages'] == [{'role': 'user', 'content': [text, image, image]}]
+
+
+@both_faces
+@pytest.mark.parametrize('name', ['reasoning_content', 'reasoning'])
+def test_reasoning_is_the_same_streamed_and_whole(face: type, name: str, serve: Serve) -> None:
+    thinks = [{'choices': [{'index': 0, 'delta': {name: piece}}]} for piece in ('Let me ', 'see.')]
+    usage = {
+        'prompt_tokens': 3,
+        'completion_tokens': 9,
+        'completion_tokens_details': {'reasoning_tokens': 7},
+    }
+    whole = message('Yes', **{name: 'Let me see.'})
+    heard: list[Event] = []
+    with subscribe(heard.append):
+        streamed = ask(
+            face, serve(events(*thinks, 'Y', 'es', ends(), {'choices': [], 'usage': usage}))
+        )
+    assert [event.data for event in heard if event.type == 'delta'] == ['Y', 'es']
+    for reply in (streamed, ask(face, serve(whole))):
+        assert (reply, reply.reasoning, reply.finish_reason) == ('Yes', 'Let me see.', 'stop')
+    assert streamed.usage == Usage(3, 9, reasoning_tokens=7)
+
+
 async def test_streaming_awaited(serve: Serve) -> None:
     server = serve(events('a', 'b', ends('length')))
     llm = AsyncGPTAPI('m', key='k', api_base=server.url)

@@ -182,10 +182,30 @@ def test_a_server_that_hangs_costs_the_read_timeout(face: type, serve: Serve) ->
 @both_faces
 def test_the_whole_call_has_a_deadline(face: type, serve: Serve) -> None:
     server = serve(Reply(pieces=[b'{'], hang=True))
-    with pytest.raises(ModelTimeout, match=r'0\.3 s') as caught:
-        chat(face, server.url, RetryPolicy(attempts=5, total=0.3))
+    with pytest.raises(ModelTimeout, match='2 s') as caught:
+        chat(face, server.url, RetryPolicy(attempts=5, total=2))
     assert isinstance(caught.value, TimeoutError)
     assert len(server.requests) == 1
+
+
+@both_faces
+def test_a_slow_drip_cannot_outlast_the_deadline(face: type, serve: Serve) -> None:
+    # Each byte is in time for the read timeout; only the whole call is not.
+    drip = {'pieces': [b' '] * 1000, 'pause': 0.02}
+    for content_type in ('application/json', EVENTS):
+        server = serve(Reply(content_type=content_type, **drip))
+        with pytest.raises(ModelTimeout, match='2 s'):
+            chat(face, server.url, RetryPolicy(attempts=5, total=2), read_timeout=10)
+        assert len(server.requests) == 1
+
+
+@both_faces
+def test_a_reply_of_thirty_megabytes_is_not_read_to_its_end(face: type, serve: Serve) -> None:
+    huge = message('x' * 30 * 2**20)
+    [whole] = huge.pieces
+    huge.pieces = [whole[at : at + 2**20] for at in range(0, len(whole), 2**20)]
+    with pytest.raises(BadReply, match='larger than 16777216 bytes'):
+        chat(face, serve(huge).url, retry=1)
 
 
 CODE = ["```python\nimport os\nos.remove('a.txt')\n```\n", 'But first ']

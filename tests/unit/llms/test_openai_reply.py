@@ -66,6 +66,24 @@ def test_log_probabilities_and_ids() -> None:
     assert (reply.logprobs, reply.token_ids) == ((-0.5, -1), (4, 5))
 
 
+@pytest.mark.parametrize('in_choice', [True, False])
+def test_the_ids_of_the_prompt(in_choice: bool) -> None:
+    ids = {'prompt_token_ids': [1, 2]}
+    first = chunk({'content': 'x'}, **ids) if in_choice else {**chunk({'content': 'x'}), **ids}
+    assert build(first, chunk({}, 'stop')).prompt_token_ids == (1, 2)
+    assert build(chunk({'content': 'x'}, 'stop', prompt_token_ids='x')).prompt_token_ids is None
+
+
+@pytest.mark.parametrize('name', ['reasoning_content', 'reasoning'])
+def test_reasoning_comes_in_pieces(name: str) -> None:
+    builder = ReplyBuilder()
+    deltas = [{name: 'Let me '}, {name: 'see.', 'content': None}, {'content': 'Yes'}]
+    assert [builder.feed(chunk(delta)) for delta in deltas] == ['', '', 'Yes']
+    builder.feed(chunk({}, 'stop'))
+    reply = builder.finish(complete=False)[1]
+    assert (reply, reply.reasoning) == ('Yes', 'Let me see.')
+
+
 def test_tool_calls_are_joined_by_index() -> None:
     reply = build(
         chunk({'tool_calls': [arguments(0, '{"code":', id='c1', name='python')]}),

@@ -84,3 +84,26 @@ def test_json_mode() -> None:
 )
 def test_content_is_what_the_protocol_takes(message: Any, sent: Any) -> None:
     assert body(dialog=[{'role': 'user', **message}])['messages'] == [{'role': 'user', **sent}]
+
+
+@pytest.mark.parametrize(
+    ('source', 'url'),
+    [
+        (
+            {'type': 'base64', 'media_type': 'image/png', 'data': 'QUJD'},
+            'data:image/png;base64,QUJD',
+        ),
+        ({'type': 'url', 'url': 'https://h/x.jpg'}, 'https://h/x.jpg'),
+    ],
+)
+def test_images_of_both_formats(source: dict[str, str], url: str) -> None:
+    own = {'type': 'image_url', 'image_url': {'url': url, 'detail': 'low'}}
+    text = {'type': 'text', 'text': 'look'}
+    dialog = [{'role': 'user', 'content': [text, own, {'type': 'image', 'source': source}]}]
+    [message] = body(dialog=dialog)['messages']
+    assert message['content'] == [text, own, {'type': 'image_url', 'image_url': {'url': url}}]
+
+
+def test_signed_thoughts_are_anthropics_own() -> None:
+    dialog = [{'role': 'assistant', 'content': 'x', 'thinking_blocks': [{'type': 'thinking'}]}]
+    assert body(dialog=dialog)['messages'] == [{'role': 'assistant', 'content': 'x'}]

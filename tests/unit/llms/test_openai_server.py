@@ -9,6 +9,7 @@ from lagent.llms import (
     AuthenticationFailed,
     BadRequest,
     ContextOverflow,
+    EmptyReply,
     ModelUnavailable,
     QuotaExhausted,
     RateLimited,
@@ -35,14 +36,27 @@ def test_what_is_no_url_is_refused(given: str) -> None:
         Server(given, proxies=None, connect_timeout=1, read_timeout=1)
 
 
+def free(key: str) -> float:
+    """No key is held back."""
+    return 0
+
+
 def test_keys_take_turns_until_they_are_dropped() -> None:
     ring = KeyRing(['a', 'b'], ['o'])
-    assert [ring.next() for _ in range(3)] == [('a', 'o'), ('b', 'o'), ('a', 'o')]
+    assert [ring.next(free) for _ in range(3)] == [('a', 'o'), ('b', 'o'), ('a', 'o')]
     ring.dropped.add('a')
-    assert [ring.next()[0] for _ in range(2)] == ['b', 'b']
+    assert [ring.next(free)[0] for _ in range(2)] == ['b', 'b']
     ring.dropped.add('b')
     with pytest.raises(QuotaExhausted, match='None of the 2'):
-        ring.next()
+        ring.next(free)
+
+
+def test_a_key_that_is_held_back_comes_last() -> None:
+    ring = KeyRing(['a', 'b', 'c'])
+    waits = {'a': 5, 'b': 0, 'c': 2}
+    assert [ring.next(waits.__getitem__)[0] for _ in range(3)] == ['b', 'b', 'b']
+    waits['b'] = 9
+    assert ring.next(waits.__getitem__)[0] == 'c'
 
 
 @pytest.mark.parametrize(
@@ -70,6 +84,20 @@ def test_errors_are_typed(status: int | None, body: Any, kind: type, retryable: 
     assert type(error) is kind
     assert isinstance(error, RuntimeError)
     assert error.retryable is retryable
+
+
+@pytest.mark.parametrize(
+    'body',
+    [
+        {'code': 'content_filter', 'message': 'The prompt triggered the policy.'},
+        {'code': 'content_policy_violation', 'message': 'no'},
+        {'type': 'invalid_request_error', 'message': 'Output blocked by content filtering policy'},
+    ],
+)
+def test_a_filter_that_refuses_a_request_is_told_apart(body: Any) -> None:
+    error = error_of_status(400, body, 'text')
+    assert isinstance(error, EmptyReply)
+    assert (error.finish_reason, error.status, error.retryable) == ('content_filter', 400, False)
 
 
 def test_a_servers_words_are_shown_but_not_without_end() -> None:

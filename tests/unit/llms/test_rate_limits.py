@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -201,6 +202,61 @@ def test_every_attempt_takes_a_place_and_none_while_it_waits(serve: Serve) -> No
     assert llm.chat(ASK) == 'x'
     assert llm.chat(ASK) == 'x'
     assert clock.slept == [60]
+
+
+async def test_a_key_that_is_held_back_lets_others_pass() -> None:
+    shared = RateLimits(concurrency=1)
+    shared.hold(0.3, 'a')
+    shared.hold(0.1, 'a')  # never shorter than what was said before
+    assert shared.held('a') > 0.1
+    order = []
+
+    async def work(key: str, name: str) -> None:
+        async with shared.slot(key=key):
+            order.append(name)
+
+    await asyncio.gather(work('a', 'a1'), work('b', 'b'), work('a', 'a2'))
+    assert order == ['b', 'a1', 'a2']
+    assert shared.held('a') == 0
+
+
+def test_one_retry_after_holds_back_the_other_sessions(serve: Serve) -> None:
+    shared, clock = limits()
+    server = serve(failure(429, retry_after='30'), message('x'))
+    models = {'key': 'k', 'api_base': server.url, 'rate_limits': shared}
+    with pytest.raises(RateLimited):
+        GPTAPI('m', retry=1, **models).chat(ASK)
+    assert shared.held('k') == 30
+    assert GPTAPI('other', **{**models, 'key': 'free'}).chat(ASK) == 'x'
+    assert clock.slept == []
+    assert GPTAPI('m', **models).chat(ASK) == 'x'
+    assert clock.slept == [30]
+
+
+async def test_sessions_that_wait_already_are_held_back_too(serve: Serve) -> None:
+    server = serve(failure(429, retry_after='1'), message('x'))
+    shared = RateLimits(concurrency=1)
+    llm = AsyncGPTAPI('m', key='k', api_base=server.url, rate_limits=shared)
+    started = time.monotonic()
+    assert await asyncio.gather(*(llm.chat(ASK, n) for n in range(4))) == ['x'] * 4
+    assert time.monotonic() - started >= 1
+    assert len(server.requests) == 5, 'nobody asked while the server wanted to be left alone'
+
+
+def test_a_second_key_goes_on_while_the_first_is_held_back(serve: Serve) -> None:
+    server = serve(failure(429, retry_after='1'), message('x'))
+    llm = GPTAPI('m', key=['a', 'b'], api_base=server.url, retry=1)
+    with pytest.raises(RateLimited):
+        llm.chat(ASK)
+    assert [llm.chat(ASK), llm.chat(ASK)] == ['x', 'x']
+    assert [h['authorization'] for h in server.headers] == ['Bearer a', 'Bearer b', 'Bearer b']
+
+
+def test_a_wait_that_is_refused_holds_nobody_back(serve: Serve) -> None:
+    llm = GPTAPI('m', key='k', api_base=serve(failure(429, retry_after='3600')).url)
+    with pytest.raises(RateLimited, match='3600'):
+        llm.chat(ASK)
+    assert llm.rate_limits.held('k') == 0
 
 
 def test_the_policys_time_bounds_the_wait(serve: Serve) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lagent.errors import ExtraMissing
-from lagent.llms import Completion, ContextOverflow, VllmModel
+from lagent.llms import BadRequest, Completion, ContextOverflow, VllmModel
 
 ASK = [{'role': 'user', 'content': 'q'}]
 
@@ -22,15 +22,28 @@ class Engine:
         self.arguments = arguments
         self.asked: list[Any] = []
 
-    def generate(self, prompts: list[Any], params: dict[str, Any], **kwargs: Any) -> list[Any]:
+        self.adapters: list[Any] = []
+        self.loaded: list[str] = []
+        self.llm_engine = self
+
+    def add_lora(self, request: Any) -> None:
+        if request.lora_path == 'missing':
+            raise ValueError('No adapter found.')
+        self.loaded.append(request.lora_path)
+
+    def generate(
+        self, prompts: list[Any], params: dict[str, Any], *, lora_request: Any, use_tqdm: bool
+    ) -> list[Any]:
         self.asked.append((prompts, params))
+        self.adapters.append(lora_request)
         if 'too long' in prompts:
             raise ValueError('The prompt is longer than the maximum model length of 8.')
         told = {'token_ids': [1, 2], 'cumulative_logprob': -1.0, 'logprobs': None}
         out = SimpleNamespace(
             text='keep STOP drop', finish_reason='length', stop_reason=None, **told
         )
-        return [SimpleNamespace(outputs=[out]) for _ in prompts]
+        ids = [p.get('prompt_token_ids') if isinstance(p, dict) else None for p in prompts]
+        return [SimpleNamespace(outputs=[out], prompt_token_ids=given) for given in ids]
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +90,47 @@ def test_structured_output_may_be_a_dict() -> None:
     llm.chat(ASK, structured_outputs=(own := Structure(json={})))
     given = [params['structured_outputs'] for _, params in llm.model.asked]
     assert given == [Structure(regex='[0-9]+'), own]
+
+
+@pytest.fixture
+def lora(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType('vllm.lora.request')
+    module.LoRARequest = lambda name, number, path: SimpleNamespace(  # type: ignore[attr-defined]
+        lora_name=name, number=number, lora_path=path
+    )
+    monkeypatch.setitem(sys.modules, 'vllm.lora.request', module)
+
+
+@pytest.mark.usefixtures('lora')
+def test_adapters_have_numbers_and_are_loaded_once() -> None:
+    llm = VllmModel('m', lora='a/one')
+    assert llm.model.arguments['enable_lora'] is True
+    for given in ({}, {'lora': 'a/two'}, {}, {'lora': None}, {'lora': 'a/two'}):
+        llm.chat(ASK, **given)
+    asked = [None if it is None else (it.lora_path, it.number) for it in llm.model.adapters]
+    assert asked == [('a/one', 1), ('a/two', 2), ('a/one', 1), None, ('a/two', 2)]
+    assert llm.model.loaded == ['a/one', 'a/two']
+    assert 'lora' not in llm.model.asked[0][1]
+
+
+@pytest.mark.usefixtures('lora')
+def test_an_adapter_that_cannot_be_loaded_is_refused_before_anything_runs() -> None:
+    llm = VllmModel('m')
+    assert 'enable_lora' not in llm.model.arguments
+    for _ in range(2):
+        with pytest.raises(BadRequest, match=r'missing.*enable_lora'):
+            llm.chat(ASK, lora='missing')
+    assert llm.model.asked == []
+
+
+def test_the_ids_of_the_prompt_are_given_where_they_are_asked_for() -> None:
+    llm = VllmModel('m')
+    assert llm.chat(ASK).prompt_token_ids is None
+    reply = llm.chat((5, 6), return_token_ids=True)
+    assert (reply.prompt_token_ids, reply.token_ids) == ((5, 6), (1, 2))
+    assert llm.chat([(5, 6), (7,)], return_token_ids=True)[1].prompt_token_ids == (7,)
+    assert llm.chat({'prompt_token_ids': [8]}, return_token_ids=True).prompt_token_ids == (8,)
+    assert 'return_token_ids' not in llm.model.asked[-1][1]
 
 
 def test_the_calls_stop_words_are_cut_off() -> None:

@@ -83,6 +83,10 @@ def test_local_needs_consent(tmp_path) -> None:
         (['-', '--memory', 'lots'], 'is not a size'),
         (['-', '--memory', '1k'], 'memory must be at least'),
         (['-', '--network', 'half'], '--network'),
+        (['-', '--network', 'full', '--allow', 'pypi.org'], '--allow limits'),
+        (['-', '--allow', 'https://pypi.org'], "'https://pypi.org' is not a host"),
+        (['-', '--allow', '10.0.0.1'], "'10.0.0.1' is not a host"),
+        (['-', '--allow', 'pypi.org:0'], 'no valid port'),
         (['-', '--timeout', '0'], '--timeout'),
     ],
 )

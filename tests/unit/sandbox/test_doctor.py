@@ -35,7 +35,14 @@ def test_a_good_engine() -> None:
         'seccomp': ('ok', 'system calls are filtered'),
         'further walls': ('ok', 'AppArmor'),
         'runtimes': ('ok', 'runc, runsc (default runc)'),
+        'gVisor': ('ok', "registered: SandboxPolicy(runtime='runsc') can be used"),
     }
+
+
+def test_gvisor_is_optional() -> None:
+    status, detail = judge(Runtimes={'runc': {}})['gVisor']
+    assert status == 'ok'
+    assert 'not registered' in detail
 
 
 def test_without_a_limit_no_sandbox_starts() -> None:

@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import threading
+import tracemalloc
 
 import pytest
 
@@ -7,11 +9,14 @@ from sandbox import (
     AsyncSandboxManager,
     CapacityExceeded,
     FakeBackend,
+    PolicyError,
     SandboxClosed,
     SandboxError,
     SandboxManager,
+    SandboxPolicy,
 )
 from sandbox.backends.fake import FakeMachine
+from sandbox.policy import MIB
 
 
 class SlowBackend(FakeBackend):
@@ -144,7 +149,14 @@ async def test_closing_ends_those_who_wait():
 
 
 @pytest.mark.parametrize(
-    'options', [{'max_sessions': 0}, {'idle_ttl': 0.0}, {'acquire_timeout': -1.0}]
+    'options',
+    [
+        {'max_sessions': 0},
+        {'idle_ttl': 0.0},
+        {'acquire_timeout': -1.0},
+        {'warm': -1},
+        {'start_concurrency': 0},
+    ],
 )
 def test_arguments_are_checked(options):
     with pytest.raises(ValueError, match='must be'):
@@ -212,3 +224,76 @@ async def test_an_idle_session_that_fails_in_an_unforeseen_way_is_tried_again(ca
             while not box.closed:  # noqa: ASYNC110 - nothing tells of it but this
                 await asyncio.sleep(0.01)
     assert "session 'a' could not be closed" in caplog.text
+
+
+async def test_a_session_may_ask_for_a_stricter_policy_and_for_no_other():
+    base = SandboxPolicy(memory=512 * MIB, network='full')
+    async with AsyncSandboxManager(base, FakeBackend()) as manager:
+        strict = base.tighten(network='none', timeout=5.0)
+        box = await manager.session('a', policy=strict)
+        assert box.policy == strict
+        assert await manager.session('a') is box
+        assert await manager.session('a', policy=base.tighten(network='none', timeout=5.0)) is box
+        with pytest.raises(
+            PolicyError, match=r"'a' is open with another policy \(network, timeout"
+        ):
+            await manager.session('a', policy=base)
+        with pytest.raises(PolicyError, match=r'memory=\d+ would loosen'):
+            await manager.session('b', policy=SandboxPolicy(memory=1024 * MIB))
+        assert manager.sessions() == ['a']
+        assert (await manager.session('b', policy=base)).policy is base
+        with pytest.raises(PolicyError, match='another policy'):
+            await asyncio.gather(
+                manager.session('c', policy=strict), manager.session('c', policy=base)
+            )
+        assert manager.sessions() == ['a', 'b', 'c']
+
+
+async def test_a_manager_forgets_the_sessions_it_has_seen():
+    async with AsyncSandboxManager(backend=FakeBackend(), warm=2, max_sessions=4) as manager:
+
+        async def visit(first: int, count: int) -> None:
+            for number in range(first, first + count):
+                await manager.session(f'user-{number}')
+                await manager.close_session(f'user-{number}')
+
+        await visit(0, 200)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            await visit(200, 2_000)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        assert grown < 60_000  # 30 bytes a session: not even its name is kept
+
+
+async def test_idle_sessions_are_remembered_up_to_a_bound():
+    async with AsyncSandboxManager(backend=FakeBackend(), max_sessions=4) as manager:
+        for number in range(1_200):
+            box = await manager.session(f'user-{number}')
+            box.last_used -= 10_000.0
+            await manager._visit(box.id, box)
+        assert len(manager._expired) == 1_000
+
+
+async def test_a_session_closed_by_its_user_gives_its_place_to_the_next():
+    async with AsyncSandboxManager(backend=FakeBackend(), max_sessions=1) as manager:
+        box = await manager.session('a')
+        waiting = asyncio.create_task(manager.session('b'))
+        await asyncio.sleep(0)
+        await box.close()
+        assert (await waiting).id == 'b'
+        assert manager.sessions() == ['b']
+
+
+def test_entering_a_blocking_manager_begins_to_fill_its_pool():
+    with SandboxManager(backend=FakeBackend(), warm=3) as manager:
+        manager.start()
+        assert manager.ready == 3
+        first = manager.session('a')
+        assert first.execute('').ok
+    assert first.closed
+    assert manager.ready == 0

@@ -89,3 +89,21 @@ def test_loosening_is_refused(change):
 def test_tighten_knows_its_fields():
     with pytest.raises(PolicyError, match="'cpu'"):
         SandboxPolicy().tighten(cpu=1)
+
+
+def test_modules_to_preload_can_only_become_fewer():
+    policy = SandboxPolicy(preload=('numpy', 'matplotlib.pyplot'))
+    assert policy.tighten(preload=('numpy',)).preload == ('numpy',)
+    assert SandboxPolicy().preload == ()
+    with pytest.raises(PolicyError, match='would loosen'):
+        policy.tighten(preload=('numpy', 'pandas'))
+
+
+@pytest.mark.parametrize(
+    'names', [['numpy'], 'numpy', (1,), ('',), ('a b',), ('a.',), ('.a',), ('1a',), ('a' * 201,)]
+)
+def test_what_names_no_module_is_refused(names):
+    with pytest.raises(PolicyError, match='preload'):
+        SandboxPolicy(preload=names)
+    with pytest.raises(PolicyError, match='preload'):
+        SandboxPolicy(preload=('os',) * 65)

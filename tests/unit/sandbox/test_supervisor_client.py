@@ -212,3 +212,33 @@ async def test_a_read_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
         with pytest.raises(SandboxLost, match='too slow'):
             async for _ in supervisor.read('a', 100):
                 pass
+
+
+async def test_what_was_preloaded_is_bounded_and_checked(guest):
+    failed = {f'm{n}': 'x' * 1_000 for n in range(500)} | {'odd': 1}
+    supervisor = await guest(
+        lambda r: (
+            frame({'ok': True, 'id': r['id']}) + frame({'event': 'preloaded', 'failed': failed})
+        )
+    )
+    await supervisor.preload(['m0'])
+    await asyncio.wait_for(supervisor.has_preloaded(), 5)
+    assert len(supervisor.preloaded) == 65
+    assert {len(reason) for reason in supervisor.preloaded.values()} == {200}
+
+
+async def test_who_cannot_preload_says_so(guest):
+    refusal = {'ok': False, 'error': 'ended', 'message': 'nobody there'}
+    supervisor = await guest(lambda r: frame({**refusal, 'id': r['id']}))
+    await supervisor.preload(['m'])
+    await asyncio.wait_for(supervisor.has_preloaded(), 5)
+    assert supervisor.preloaded == {'': 'nobody there'}
+
+
+async def test_an_answer_says_something_of_the_present_for_a_moment(guest, monkeypatch):
+    supervisor = await guest(lambda r: frame({'ok': True, 'id': r['id']}))
+    await supervisor.probe()
+    monkeypatch.setattr(supervisor_module, '_NOW', 60.0)
+    assert supervisor.answers_now
+    monkeypatch.setattr(supervisor_module, '_NOW', 0.0)
+    assert not supervisor.answers_now

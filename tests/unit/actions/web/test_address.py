@@ -2,11 +2,14 @@
 
 import ipaddress
 import socket
+from collections.abc import Iterator
 
 import pytest
 
+from lagent.actions.web import address
 from lagent.actions.web.address import AddressGuard
 from lagent.actions.web.errors import BadAddress, Unreachable
+from sandbox.egress import address as egress
 
 
 def permits(address: str, *allow: str) -> bool:
@@ -28,6 +31,16 @@ NOT_PUBLIC = {
 }
 
 
+NETWORKS = [
+    *('0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16'),
+    *('172.16.0.0/12', '192.0.0.0/24', '192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16'),
+    *('198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24', '224.0.0.0/4', '240.0.0.0/4'),
+    *('168.63.129.16/32', '8.8.8.8/32', '2000::/3', '2001::/23', '2001:db8::/32', '2002::/16'),
+    *('3fff::/20', '64:ff9b::/96', '64:ff9b:1::/48', '100::/64', '5f00::/16', 'fc00::/7'),
+    *('fe80::/10', 'fec0::/10', 'ff00::/8', '2606:4700::/32'),
+]
+
+
 @pytest.mark.parametrize('address', PUBLIC)
 def test_public_addresses(address):
     assert permits(address)
@@ -38,6 +51,44 @@ def test_public_addresses(address):
 )
 def test_addresses_that_are_not_public(kind, address):
     assert not permits(address)
+
+
+def addresses_around_networks() -> Iterator[str]:
+    for name in NETWORKS:
+        network = ipaddress.ip_network(name)
+        first, last = int(network[0]), int(network[-1])
+        top = 1 << network.max_prefixlen
+        for number in (first - 1, first, first + 1, last, last + 1):
+            address = type(network[0])(number % top)
+            yield str(address)
+            if isinstance(address, ipaddress.IPv4Address):
+                for form in ('::ffff:0:0', '64:ff9b::', '2002::', '::'):
+                    shift = 80 if form == '2002::' else 0
+                    yield str(
+                        ipaddress.IPv6Address(
+                            int(ipaddress.ip_address(form)) + (int(address) << shift)
+                        )
+                    )
+
+
+def test_the_egress_proxy_of_sandboxes_gives_the_same_answers() -> None:
+    asked = [*PUBLIC, *(one for all_ in NOT_PUBLIC.values() for one in all_)]
+    asked += addresses_around_networks()
+    assert {one: permits(one) for one in asked} == {one: egress.permits(one) for one in asked}
+    assert sum(map(permits, asked)) > 20
+
+
+def test_an_address_of_this_machine_is_refused(monkeypatch):
+    monkeypatch.setattr('lagent.actions.web.address._is_own', lambda one: str(one) == '8.8.8.8')
+    assert not permits('8.8.8.8')
+    assert not permits('64:ff9b::808:808')
+    assert permits('8.8.8.8', '8.8.8.0/24')
+    assert permits('8.8.4.4')
+
+
+def test_the_addresses_of_this_machine_are_known():
+    assert address._is_own(ipaddress.ip_address('127.0.0.1'))
+    assert not address._is_own(ipaddress.ip_address('8.8.8.8'))
 
 
 def test_networks_that_are_named_are_allowed():

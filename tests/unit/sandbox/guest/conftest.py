@@ -97,7 +97,7 @@ class Guest:
         code = folder / 'code'
         for each in (self.workspace, self._sockets, code):
             each.mkdir()
-        for name in ('supervisor.py', 'files.py', 'processes.py'):
+        for name in ('supervisor.py', 'files.py', 'processes.py', 'zygote.py'):
             shutil.copy(guest_folder() / name, code)
         (code / 'kernel.py').write_text(kernel)
         self.process = subprocess.Popen(

@@ -1,0 +1,78 @@
+"""What of outputs and texts may be shown where a browser would execute it."""
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lagent._extras import require
+
+_TAGS = {
+    *('table', 'caption', 'colgroup', 'col', 'thead', 'tbody', 'tfoot', 'tr', 'th', 'td'),
+    *('p', 'br', 'hr', 'div', 'span', 'pre', 'code', 'blockquote', 'ul', 'ol', 'li', 'dl', 'dt'),
+    *('dd', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'b', 'strong', 'i', 'em', 'u', 's', 'small'),
+    *('sub', 'sup'),
+}
+_ATTRIBUTES = {
+    'table': {'border'},
+    'td': {'colspan', 'rowspan'},
+    'th': {'colspan', 'rowspan', 'scope'},
+}
+_IMAGES = ('image/png', 'image/jpeg', 'image/gif', 'image/webp')
+
+_TAG = re.compile(r'<(?=[A-Za-z/!?])')
+_ENTITY = re.compile(r'&(?=#|[A-Za-z][A-Za-z0-9]*;)')
+_SCHEME = re.compile(r'(?i)\b(javascript|vbscript|data)(?=\\?:(?!\s))')
+
+
+def safe_html(html: str) -> str:
+    """HTML in which nothing can be executed or loaded: text, its structure, and tables.
+
+    Args:
+        html: any HTML.
+
+    Returns:
+        What is left of it.
+
+    Raises:
+        ExtraMissing: nh3 is not installed.
+    """
+    nh3 = require('nh3', 'notebook')
+    cleaned: str = nh3.clean(html, tags=_TAGS, attributes=_ATTRIBUTES, link_rel=None)
+    return cleaned
+
+
+def safe_markdown(text: str) -> str:
+    """Markdown in which HTML is text, and no link executes anything.
+
+    Args:
+        text: any Markdown.
+
+    Returns:
+        The same text to the reader.
+    """
+    text = _TAG.sub('&lt;', _ENTITY.sub('&amp;', text))
+    # A character of no width inside of the scheme: it reads the same, and is none.
+    return _SCHEME.sub(lambda match: f'{match[0]}\u200b', text)
+
+
+def safe_bundle(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The representations of an output that are images, or HTML after it was cleaned.
+
+    SVG, scripts, Markdown, LaTeX and what applications define can be executed, or load something,
+    in one viewer or another; an output has a plain text for readers besides.
+
+    Args:
+        data: MIME type to representation.
+
+    Returns:
+        The same for JSON, images in base64.
+    """
+    safe: dict[str, Any] = {
+        mime: base64.b64encode(data[mime]).decode()
+        for mime in _IMAGES
+        if isinstance(data.get(mime), bytes)
+    }
+    if isinstance(html := data.get('text/html'), str) and (cleaned := safe_html(html).strip()):
+        safe['text/html'] = cleaned
+    return safe

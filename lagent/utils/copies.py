@@ -1,0 +1,61 @@
+"""Deep copies that spend nothing on what cannot change.
+
+A message is copied at every layer that it passes, and most of it are texts and numbers.
+"""
+
+import copy
+from enum import Enum
+from typing import Any
+
+_UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """A deep copy.
+
+    Args:
+        value: anything that can be copied.
+        memo: what `copy.deepcopy` has given to `__deepcopy__`.
+
+    Returns:
+        The copy; the value itself where it cannot change.
+    """
+    kind = type(value)
+    if kind in _UNCHANGING or isinstance(value, Enum):
+        return value
+    if kind in (list, tuple) and _UNCHANGING.issuperset(map(type, value)):
+        return value[:]
+    return copy.deepcopy(value, memo)
+
+
+def copy_values(values: dict[Any, Any], memo: dict[int, Any] | None = None) -> dict[Any, Any]:
+    """A dict of deep copies.
+
+    Args:
+        values: names and values.
+        memo: what `copy.deepcopy` has given to `__deepcopy__`.
+
+    Returns:
+        A new dict.
+    """
+    return {
+        name: value if type(value) in _UNCHANGING else copy_value(value, memo)
+        for name, value in values.items()
+    }
+
+
+def copy_messages(messages: Any) -> Any:
+    """A deep copy of a dialog.
+
+    Args:
+        messages: usually a list of dicts of texts; anything that can be copied.
+
+    Returns:
+        The copy.
+    """
+    if type(messages) is not list:
+        return copy.deepcopy(messages)
+    return [
+        copy_values(message) if type(message) is dict else copy_value(message)
+        for message in messages
+    ]

@@ -1,0 +1,123 @@
+"""A data frame that is too wide to be read, shortened by columns and rows."""
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+
+_MOST_HTML = 200_000  # characters that are looked at; pandas writes fewer
+_MOST_CELL = 24
+_WRAPPED = re.compile(r' \\$', re.MULTILINE)
+_SHAPE = re.compile(r'(\d{1,15}) rows (?:x|×) (\d{1,15}) columns')
+_GAP = '...'
+
+Grid = list[list[str]]
+
+
+def is_wrapped(text: str) -> bool:
+    """Whether the text of a data frame shows its columns in several blocks.
+
+    Args:
+        text: what pandas prints.
+
+    Returns:
+        True if lines end in its sign for that.
+    """
+    return bool(_WRAPPED.search(text))
+
+
+def short_table(html: str, columns: int, rows: int) -> str | None:
+    """The table of a data frame, with its first and last columns and rows.
+
+    Args:
+        html: what pandas writes for notebooks.
+        columns: how many columns may be shown, that of the index included.
+        rows: how many rows may be shown, that of the headings included.
+
+    Returns:
+        Its text, with the whole table's shape below it. None for another table, or one whose cells
+        span several columns or rows.
+    """
+    if len(html) > _MOST_HTML or 'class="dataframe"' not in html:
+        return None
+    reader = _Reader()
+    try:
+        reader.feed(html)
+    except AssertionError:  # how the parser says that a declaration is malformed
+        return None
+    grid = reader.grid
+    width = len(grid[0]) if grid else 0
+    if reader.spans or width < 2 or any(len(row) != width for row in grid):
+        return None
+    shape = _SHAPE.search(reader.below)
+    total = (int(shape[1]), int(shape[2])) if shape else (len(grid) - 1, width - 1)
+    shown = _shortened(grid, rows)
+    shown = [
+        list(row) for row in zip(*_shortened(list(zip(*shown, strict=True)), columns), strict=True)
+    ]
+    return f'{_aligned(shown)}\n[{total[0]:,} rows x {total[1]:,} columns]'
+
+
+class _Reader(HTMLParser):
+    """Takes the cells out of one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grid: Grid = []
+        self.below = ''
+        self.spans = False
+        self._in_cell = False
+        self._inside = False
+        self._hidden = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._hidden = tag in ('style', 'script')
+        if tag == 'table':
+            self._inside = True
+        elif tag == 'tr' and self._inside:
+            self.grid.append([])
+        elif tag in ('td', 'th') and self.grid:
+            self.grid[-1].append('')
+            self._in_cell = True
+            self.spans |= any(
+                key in ('colspan', 'rowspan') and value != '1' for key, value in attrs
+            )
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden = False
+        if tag in ('td', 'th'):
+            self._in_cell = False
+        elif tag == 'table':
+            self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_cell:
+            self.grid[-1][-1] += data
+        elif not self._hidden:
+            self.below += data
+
+
+def _shortened(lines: Sequence[Sequence[str]], count: int) -> list[Sequence[str]]:
+    """The first and last lines, with dots between them; pandas may have put its own there."""
+    gap = next((n for n, line in enumerate(lines) if n and set(line) == {_GAP}), None)
+    if gap is None and len(lines) <= count:
+        return list(lines)
+    middle = len(lines) // 2 if gap is None else gap
+    half = (count - 2) // 2  # the first line is a heading
+    head = lines[: min(count - half - 1, middle)]
+    after = lines[middle if gap is None else gap + 1 :]
+    return [*head, [_GAP] * len(lines[0]), *after[max(len(after) - half, 0) :]]
+
+
+def _aligned(grid: Sequence[Sequence[str]]) -> str:
+    cells = [[_cell(cell) for cell in row] for row in grid]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = (
+        '  '.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    )
+    return '\n'.join(line.rstrip() for line in lines)
+
+
+def _cell(text: str) -> str:
+    text = ' '.join(text.split())
+    return text if len(text) <= _MOST_CELL else f'{text[: _MOST_CELL - 3]}...'

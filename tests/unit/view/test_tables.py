@@ -1,0 +1,63 @@
+"""Wide data frames, shortened by columns and rows; what is no such table is left alone."""
+
+import pandas as pd
+import pytest
+
+from lagent.view.tables import is_wrapped, short_table
+
+
+def frame(rows, columns):
+    return pd.DataFrame({f'column{n}': range(rows) for n in range(columns)})
+
+
+def test_a_wide_table_keeps_its_first_and_last_columns_and_rows():
+    table = frame(200, 60)
+    with pd.option_context('display.max_columns', 20, 'display.width', 80):
+        assert is_wrapped(repr(table))
+    assert (
+        short_table(table._repr_html_(), 6, 7)
+        == """\
+     column0  column1  ...  column58  column59
+  0        0        0  ...         0         0
+  1        1        1  ...         1         1
+  2        2        2  ...         2         2
+...      ...      ...  ...       ...       ...
+198      198      198  ...       198       198
+199      199      199  ...       199       199
+[200 rows x 60 columns]"""
+    )
+
+
+def test_a_table_that_fits_is_whole():
+    html = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})._repr_html_()
+    assert short_table(html, 12, 21) == '   a  b\n0  1  x\n1  2  y\n[2 rows x 2 columns]'
+
+
+def test_long_cells_and_line_feeds_are_shortened():
+    html = pd.DataFrame({'a': ['word\nword ' * 20], 'b': [1]})._repr_html_()
+    assert 'word word word word w...' in short_table(html, 12, 21) or '...' in short_table(
+        html, 12, 21
+    )
+
+
+@pytest.mark.parametrize(
+    'html',
+    [
+        '<table><tr><td>1</td></tr></table>',
+        '<table class="dataframe"><tr><td>1</td><td>2</td></tr><tr><td>1</td></tr></table>',
+        '<table class="dataframe"><tr><td colspan="2">1</td><td>2</td></tr></table>',
+        '<table class="dataframe">',
+        'class="dataframe"<td>x</td></table></tr>',
+        'class="dataframe"' + '<table><tr><td>' * 1_000,
+        'x' * 2_000_000,
+        'class="dataframe"<![<![',
+        frame(3, 3).groupby('column0').agg(['mean', 'sum'])._repr_html_(),
+    ],
+)  # fmt: skip
+def test_another_table_is_left_to_its_text(html):
+    assert short_table(html, 12, 21) is None
+
+
+def test_a_forged_shape_is_harmless():
+    html = frame(2, 2)._repr_html_() + '9' * 10_000 + ' rows × 1 columns'
+    assert short_table(html, 12, 21)
