@@ -9,10 +9,10 @@ such as a journal that knows the result from an earlier attempt, tells subscribe
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
@@ -34,6 +34,7 @@ class Effect:
         payload: what is asked: messages, parameters, or source code.
         idempotent: whether doing it twice is as good as once; always so for a model's reply.
         network: whether it can reach other machines, as far as its owner knows.
+        aside: whether it is the program's own, see `beside`.
         inquire: makes the flow that finds out how the effect ended, if it was begun in an earlier
             process: it is given the effect's id (see `effect_id`) and returns `Ended`, or
             ``'not_begun'``, or None where nothing can be known.
@@ -45,6 +46,7 @@ class Effect:
     payload: Any
     idempotent: bool = False
     network: bool = False
+    aside: bool = False
     inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
     edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)
 
@@ -314,6 +316,28 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
         doing = _done(effect, context, flow)
         for _, interceptor in reversed(_interceptors.get()):
             doing = interceptor(effect, context, doing)
+        return (yield from doing)
+
+
+def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Flow[T]:
+    """The flow of what a program does for itself where its agents do their effects.
+
+    Such as a look at the files of a sandbox: it is charged to no limit, and nobody is told of it. A
+    cassette holds it, since it is not possible without the sandbox.
+
+    Args:
+        effect: what is asked of whom.
+        flow: the flow that does it.
+        session: the session; that of the run by default.
+
+    Returns:
+        The flow's result.
+    """
+    with run_context(session) as context:
+        effect, doing = replace(effect, aside=True), flow
+        for stage, interceptor in reversed(_interceptors.get()):
+            if stage is Stage.CASSETTE:
+                doing = interceptor(effect, context, doing)
         return (yield from doing)
 
 

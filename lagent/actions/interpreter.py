@@ -241,6 +241,13 @@ class Interpreter(Responder, Sandboxes):
     def _run_aside(
         self, code: str, session: Hashable | None, timeout: float | None
     ) -> Flow[CellResult]:
+        return (
+            yield from self._beside('execute', code, self._aside(code, session, timeout), session)
+        )
+
+    def _aside(
+        self, code: str, session: Hashable | None, timeout: float | None
+    ) -> Flow[CellResult]:
         box = yield from self._box(session)
         return (yield from self._execute(box, code, timeout))
 

@@ -78,7 +78,7 @@ class Player:
         failed = taped.outcome == 'raised'
         if self._strict and effect.kind == 'kernel':
             yield from self._again(taped, flow)
-        else:
+        elif not effect.aside:
             replay(effect, context, 0.0, known, failed=failed)
         if failed:
             raise known

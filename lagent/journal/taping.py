@@ -97,6 +97,8 @@ def steady(tree: Any) -> Any:
         return {TAG: 'completion', 'v': _without(tree['v'], 'latency')}
     if tree.get(TAG) == 'cell':
         return {TAG: 'cell', 'v': _timeless(_without(tree['v'], 'timings'))}
+    if tree.get(TAG) == 'object' and tree['t'] == 'sandbox.types:FileInfo':
+        return {**tree, 'fields': {**tree['fields'], 'modified': 0.0}}
     return {key: steady(value) for key, value in tree.items()}
 
 
@@ -117,8 +119,7 @@ _ALWAYS = {
     'model': 'models: how long replies took, and in which pieces they came',
     'tool': 'tools: what they changed outside of the program',
     'kernel': (
-        'sandboxes: variables, contents of files, what was uploaded, in which pieces output came, '
-        'and all times'
+        'sandboxes: variables, contents of files, in which pieces output came, and all times'
     ),
 }
 

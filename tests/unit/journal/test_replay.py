@@ -435,29 +435,40 @@ async def test_functions_are_decorated(tape: Path) -> None:
             yield 1
 
 
-def test_files_are_not_put_into_sandboxes_that_are_not_there(tape: Path, tmp_path: Path) -> None:
+def test_what_a_program_does_in_a_session_itself_is_played(tape: Path, tmp_path: Path) -> None:
     table = tmp_path / 'table.csv'
     table.write_text('a,b\n')
     read = cell("print(open('table.csv').read())")
+
+    def use(interpreter: Interpreter) -> list[Any]:
+        return [
+            [(info.path, info.size) for info in interpreter.upload(table, session_id='s')],
+            interpreter(read, session_id='s').content,
+            interpreter.execute('print(len("abc"))', session_id='s').stdout,
+            [(info.path, info.size) for info in interpreter.files(session_id='s')],
+        ]
+
     with (
         Interpreter(backend='local', unsafe=True) as interpreter,
         replay(tape, record='once'),
     ):
-        interpreter.upload(table)
-        recorded = interpreter(read).content
-    with replay(tape):
-        interpreter = Interpreter(manager=NoSandbox())
-        assert [(info.path, info.size) for info in interpreter.upload(table)] == [('table.csv', 4)]
-        assert interpreter(read).content == recorded
+        recorded = use(interpreter)
+    events: list[Any] = []
+    interpreter = Interpreter(manager=NoSandbox())
+    with replay(tape), subscribe(events.append):
+        assert use(interpreter) == recorded
         with pytest.raises(NotCaptured, match='strict=True'):
             interpreter.download('table.csv', to=tmp_path)
+    assert [event.effect.name for event in events if event.type == 'end'] == ['interpreter']
     with (
         Interpreter(backend='local', unsafe=True) as interpreter,
         replay(tape, strict=True),
     ):
-        interpreter.upload(table)
-        interpreter(read)
-        assert [info.path for info in interpreter.files()] == ['table.csv']
+        assert use(interpreter) == recorded
+        assert interpreter.download('table.csv', to=tmp_path / 'out', session_id='s').is_file()
+    table.write_text('a,b,c\n')
+    with pytest.raises(NotRecorded, match=r'(?s)interpreter.upload.*-.*4.*\+.*6'), replay(tape):
+        use(Interpreter(manager=NoSandbox()))
 
 
 def test_a_journal_records_what_a_cassette_gives(tape: Path, tmp_path: Path) -> None:
