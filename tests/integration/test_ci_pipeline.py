@@ -163,10 +163,13 @@ def test_its_cassettes_are_small() -> None:
 @pytest.mark.docker
 @pytest.mark.slow
 def test_recording_it_gives_its_cassettes_and_strict_agrees(copy: Path, server: str) -> None:
-    """With real containers. To renew the example's cassettes, copy what this test records."""
+    """With real containers; LAGENT_RENEW_EXAMPLE=1 keeps what is recorded as the example's."""
     shutil.rmtree(copy / 'tests' / 'cassettes', ignore_errors=True)
     done = run_tests(copy, '--lagent-record=all', OPENAI_BASE_URL=server)
     assert done.returncode == 0, done.stdout + done.stderr
+    if os.environ.get('LAGENT_RENEW_EXAMPLE') == '1':
+        shutil.rmtree(EXAMPLE / 'tests' / 'cassettes')
+        shutil.copytree(copy / 'tests' / 'cassettes', EXAMPLE / 'tests' / 'cassettes')
     assert cassettes_in(copy) == cassettes_in(EXAMPLE)
     done = run_tests(copy, '--lagent-strict')
     assert done.returncode == 0, done.stdout + done.stderr
