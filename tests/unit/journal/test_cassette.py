@@ -20,6 +20,7 @@ from lagent.journal import (
     replay,
 )
 from lagent.llms import Completion, ScriptedModel
+from sandbox import ExecutionResult, FakeBackend, Outcome, Output
 
 CODE = '```python\nprint(6 * 7)\n```'
 
@@ -30,8 +31,10 @@ def never() -> ScriptedModel:
 
 def record(path: Path) -> None:
     model = ScriptedModel([Completion(CODE, latency=1.5), 'It is 42.'])
+    printed = ExecutionResult(Outcome.OK, outputs=(Output('stdout', '42\n'),))
+    backend = FakeBackend(lambda _: printed)
     with (
-        Coder(model, interpreter=Interpreter(backend='local', unsafe=True)) as agent,
+        Coder(model, interpreter=Interpreter(backend=backend, unsafe=True)) as agent,
         replay(path, record='once'),
     ):
         agent('What is six times seven?')

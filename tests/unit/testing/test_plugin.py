@@ -12,6 +12,8 @@ import pytest
 
 pytest_plugins = ['pytester']
 
+pytestmark = pytest.mark.kernel
+
 PLUGINS = ('-p', 'lagent.pytest_plugin', '-p', 'sandbox.pytest_plugin', '-p', 'no:randomly')
 
 PIPELINE = """

@@ -11,6 +11,8 @@ from lagent.llms import AsyncScriptedModel, Completion, ModelUnavailable, Script
 from lagent.schema import AgentMessage, FunctionCall
 from lagent.testing import Run, ask, properties
 
+pytestmark = pytest.mark.kernel
+
 REPLIES = [
     Completion(
         '```python\nopen("a.txt", "w").write("abc")\n```',
