@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from lagent.context import RunContext, run_context
 from lagent.flow import Flow, call
+from lagent.watch import watched_effect, watchers
 
 T = TypeVar('T')
 
@@ -39,6 +40,8 @@ class Effect:
             process: it is given the effect's id (see `effect_id`) and returns `Ended`, or
             ``'not_begun'``, or None where nothing can be known.
         edited: makes the flow that does the effect with another payload, of somebody's choice.
+        provider: whose API or engine the model is asked through; ``''`` where that is not known.
+        call_id: what the model's provider calls the tool call, where it has a name.
     """
 
     kind: Literal['model', 'tool', 'kernel']
@@ -49,6 +52,8 @@ class Effect:
     aside: bool = False
     inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
     edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)
+    provider: str = field(default='', repr=False, compare=False)
+    call_id: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def repeatable(self) -> bool:
@@ -215,6 +220,8 @@ def replay(
         result: what it gave, or the exception that it raised.
         failed: whether it is that.
     """
+    for watcher in watchers():
+        watcher.replayed(effect)
     _publish(Event('begin', effect, None, context, 0.0, replayed=True))
     if effect.kind == 'model' and not failed:
         context.usage.count_reply(result)
@@ -316,7 +323,7 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
         doing = _done(effect, context, flow)
         for _, interceptor in reversed(_interceptors.get()):
             doing = interceptor(effect, context, doing)
-        return (yield from doing)
+        return (yield from watched_effect(effect, context, doing))
 
 
 def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Flow[T]:

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from lagent.console import printable
 from lagent.errors import JournalError, RunSuspended
+from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run
@@ -42,6 +44,15 @@ _STYLES = {
 _OWN = (
     'lagent.'  # factories with arguments are ours: a journal must not say what is called with what
 )
+
+
+class Form(StrEnum):
+    """What a run can be written as."""
+
+    TRAJECTORY = 'trajectory'
+    NOTEBOOK = 'notebook'
+    EVENTS = 'events'
+
 
 runs_app = typer.Typer(name='runs', help='Recorded runs.', no_args_is_help=True)
 
@@ -99,6 +110,37 @@ def show(
             console.print(Text(_indented(line.detail, full)), style='dim')
         if (ending := ending_of(journal, run)) is not None:
             console.print(Text(f'= {_indented(ending, full).strip()}', style='bold'))
+
+
+@runs_app.command()
+def export(
+    run_id: RunId,
+    form: Annotated[Form, typer.Option('--format', '-f', help='What to write.')],
+    to: Annotated[
+        Path | None, typer.Option('--to', '-o', help='File; the standard output by default.')
+    ] = None,
+    where: Where = DEFAULT_JOURNAL,
+) -> None:
+    """Write a run for other programs: training data, a Jupyter notebook, or its events.
+
+    Trajectories and events are JSON lines. Token ids hold what the model was told and said, also
+    what the journal has taken out of texts.
+    """
+    from lagent import export as exports
+
+    with _journal(where) as journal:
+        run = _find(journal, run_id)
+        if form is Form.NOTEBOOK:
+            lines = [json.dumps(exports.notebook(journal, run), indent=1)]
+        elif form is Form.TRAJECTORY:
+            lines = [json.dumps(each.to_dict()) for each in exports.trajectories(journal, run)]
+        else:
+            lines = [as_line(line) for line in exports.events(journal, run)]
+    text = ''.join(f'{line}\n' for line in lines)
+    if to is None:
+        typer.echo(text, nl=False)
+    else:
+        to.write_text(text, 'utf-8')
 
 
 @runs_app.command()

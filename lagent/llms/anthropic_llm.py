@@ -97,6 +97,8 @@ def _connect(sdk: Any, base_url: str, limits: Any, proxy: str | None) -> Any:
 class Messages(RemoteModel):
     """What both faces are; written once, awaited."""
 
+    provider = 'anthropic'
+
     def __init__(
         self,
         model_type: str = ANTHROPIC_DEFAULT,

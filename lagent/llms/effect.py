@@ -27,14 +27,14 @@ def model_call(chat: F) -> F:
     def blocking(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if is_performing('model'):
             return chat(self, inputs, *args, **kwargs)
-        effect = Effect('model', self.path, inputs)
+        effect = Effect('model', self.path, inputs, provider=self.provider)
         return run(perform(effect, chat, self, inputs, *args, **kwargs))
 
     @functools.wraps(chat)
     async def awaited(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if is_performing('model'):
             return await chat(self, inputs, *args, **kwargs)
-        effect = Effect('model', self.path, inputs)
+        effect = Effect('model', self.path, inputs, provider=self.provider)
         return await arun(perform(effect, chat, self, inputs, *args, **kwargs))
 
     return cast('F', awaited if inspect.iscoroutinefunction(chat) else blocking)

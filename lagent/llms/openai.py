@@ -20,6 +20,8 @@ OPENAI_API_BASE = 'https://api.openai.com/v1/chat/completions'
 class ChatCompletions(RemoteModel):
     """What both faces are; written once, awaited."""
 
+    provider = 'openai'
+
     def __init__(
         self,
         model_type: str = 'gpt-3.5-turbo',
