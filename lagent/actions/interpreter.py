@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import SchemaSerializer, core_schema
 
+from lagent.actions.cell_codec import compact, complete
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
 from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source
@@ -35,7 +36,13 @@ class CellResult(ExecutionResult):
     )
 
 
-register(CellResult, 'cell', CellResult.to_dict, CellResult.from_dict)
+_BLANK = CellResult(Outcome.OK).to_dict()
+register(
+    CellResult,
+    'cell',
+    lambda result: compact(result.to_dict(), _BLANK),
+    lambda values: CellResult.from_dict(complete(values, _BLANK)),
+)
 
 
 def execution_results(message: AgentMessage) -> list[ExecutionResult]:
@@ -232,6 +239,13 @@ class Interpreter(Responder, Sandboxes):
         return carried(done)
 
     def _run_aside(
+        self, code: str, session: Hashable | None, timeout: float | None
+    ) -> Flow[CellResult]:
+        return (
+            yield from self._beside('execute', code, self._aside(code, session, timeout), session)
+        )
+
+    def _aside(
         self, code: str, session: Hashable | None, timeout: float | None
     ) -> Flow[CellResult]:
         box = yield from self._box(session)

@@ -6,13 +6,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import sandbox
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import resolve_session
+from lagent.effects import Effect, beside, is_offline
 from lagent.flow import Flow, arun, call, run
+from lagent.journal.errors import NotCaptured
 from sandbox import FileInfo, SandboxPolicy
+
+T = TypeVar('T')
 
 Source = str | PathLike[str]
 Sources = Source | Iterable[Source] | Mapping[str, Source | bytes]
@@ -21,6 +25,7 @@ Sources = Source | Iterable[Source] | Mapping[str, Source | bytes]
 class Sandboxes:
     """One sandbox a session, and the files in it; see `Interpreter` for the arguments."""
 
+    name: str
     _manager_class: ClassVar[str] = 'SandboxManager'
     _wait: ClassVar[Callable[..., Any]] = staticmethod(Future.result)
 
@@ -79,7 +84,7 @@ class Sandboxes:
         Returns:
             The files in its sandbox.
         """
-        return run(self._in_session('files', session_id))
+        return run(self._files(session_id))
 
     def download(self, name: str, to: Source, session_id: Hashable | None = None) -> Path:
         """Copy a file out of a session's sandbox.
@@ -92,7 +97,7 @@ class Sandboxes:
         Returns:
             The path of the copy.
         """
-        path: Path = run(self._in_session('download', session_id, name, to=to))
+        path: Path = run(self._download(name, to, session_id))
         return path
 
     def interrupt(self, session_id: Hashable | None = None) -> None:
@@ -166,14 +171,42 @@ class Sandboxes:
         box = yield from self._box(session)
         return (yield from call(getattr(box, method), *args, **kwargs))
 
+    def _files(self, session: Hashable | None) -> Flow[list[FileInfo]]:
+        asking: Flow[list[FileInfo]] = self._in_session('files', session)
+        return (yield from self._beside('files', None, asking, session))
+
+    def _download(self, name: str, to: Source, session: Hashable | None) -> Flow[Path]:
+        if is_offline('kernel'):
+            raise NotCaptured(
+                f'Cassettes do not hold the contents of files, and in a replay there is no sandbox '
+                f'to take {name!r} from. Let a cell print what the test is about, or use '
+                'replay(..., strict=True).'
+            )
+        path: Path = yield from self._in_session('download', session, name, to=to)
+        return path
+
+    def _beside(self, method: str, asked: Any, flow: Flow[T], session: Hashable | None) -> Flow[T]:
+        effect = Effect('kernel', f'{self.name}.{method}', asked)
+        return (yield from beside(effect, flow, session))
+
     def _upload(self, paths: Sources, session: Hashable | None) -> Flow[list[FileInfo]]:
+        named = paths if isinstance(paths, Mapping) else _paths(paths)
+        return (
+            yield from self._beside(
+                'upload', _sizes(named), self._upload_all(named, session), session
+            )
+        )
+
+    def _upload_all(
+        self, paths: Mapping[str, Source | bytes] | list[Path], session: Hashable | None
+    ) -> Flow[list[FileInfo]]:
         box = yield from self._box(session)
         uploaded: list[FileInfo] = []
         if isinstance(paths, Mapping):
             for name, source in paths.items():
                 uploaded += [(yield from call(box.upload, source, name=name))]
         else:
-            for path in _paths(paths):
+            for path in paths:
                 uploaded += [(yield from call(box.upload, path))]
         return uploaded
 
@@ -209,13 +242,13 @@ class AsyncSandboxes(Sandboxes):
         self, session_id: Hashable | None = None
     ) -> list[FileInfo]:
         """See `Sandboxes.files`."""
-        return await arun(self._in_session('files', session_id))
+        return await arun(self._files(session_id))
 
     async def download(  # type: ignore[override]
         self, name: str, to: Source, session_id: Hashable | None = None
     ) -> Path:
         """See `Sandboxes.download`."""
-        return await arun(self._in_session('download', session_id, name, to=to))
+        return await arun(self._download(name, to, session_id))
 
     async def interrupt(  # type: ignore[override]
         self, session_id: Hashable | None = None
@@ -242,3 +275,18 @@ class AsyncSandboxes(Sandboxes):
 
 def _paths(paths: Source | Iterable[Source]) -> list[Path]:
     return [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+
+
+def _sizes(sources: Mapping[str, Source | bytes] | list[Path]) -> dict[str, int | None]:
+    """Names and bytes of files that are uploaded; None where there is no such file."""
+    named = sources if isinstance(sources, Mapping) else {path.name: path for path in sources}
+    return {name: _size(source) for name, source in named.items()}
+
+
+def _size(source: Source | bytes) -> int | None:
+    if isinstance(source, bytes):
+        return len(source)
+    try:
+        return Path(source).stat().st_size
+    except OSError:  # the upload says what is wrong with it
+        return None

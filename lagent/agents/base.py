@@ -22,6 +22,7 @@ from lagent.errors import LimitExceeded
 from lagent.flow import Flow, arun, call, run
 from lagent.hooks import Hook
 from lagent.limits import RunLimits
+from lagent.llms.effect import model_name
 from lagent.memory import Memory, MemoryManager
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
@@ -320,21 +321,6 @@ def model_effect(llm: Any, prompt: Any) -> Effect:
         The effect, named after the model.
     """
     return Effect('model', model_name(llm), prompt, provider=getattr(llm, 'provider', ''))
-
-
-def model_name(llm: Any) -> str:
-    """What a model is called in events and errors.
-
-    Args:
-        llm: a model object of any kind.
-
-    Returns:
-        Its model type or path where it has one, else its class's name.
-    """
-    for attribute in ('model_type', 'path'):
-        if isinstance(name := getattr(llm, attribute, None), str):
-            return name
-    return type(llm).__name__
 
 
 def _as_message(message: Any) -> AgentMessage:

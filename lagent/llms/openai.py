@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from lagent._extras import require
+from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.meta_template import CHAT_META
@@ -50,6 +51,8 @@ class ChatCompletions(RemoteModel):
         if key == 'ENV':
             # Servers of one's own mostly want none, but the protocol has no way to send none.
             key = os.environ.get('OPENAI_API_KEY') or ('EMPTY' if url else '')
+        if not key and is_offline('model'):
+            key = 'EMPTY'
         if not key:
             raise ConfigError(
                 f"No API key for {model_type}: pass key='...', or set OPENAI_API_KEY. A server of "
