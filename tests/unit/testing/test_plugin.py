@@ -1,7 +1,6 @@
 """The pytest plugins, in runs of pytest of their own."""
 
 import json
-import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -12,7 +11,7 @@ import pytest
 
 pytest_plugins = ['pytester']
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 PLUGINS = ('-p', 'lagent.pytest_plugin', '-p', 'sandbox.pytest_plugin', '-p', 'no:randomly')
 
@@ -46,10 +45,10 @@ def pytest_in(pytester: pytest.Pytester) -> Any:
     lines = [f'{name} = {value}' for name, value in options.items()]
     pytester.makeini('\n'.join(['[pytest]', *lines, 'addopts = --import-mode=importlib', '']))
 
-    def run(source: str, *options: str, separate: bool = False) -> pytest.RunResult:
+    def run(source: str, *options: str) -> pytest.RunResult:
         pytester.makepyfile(test_it=source)
-        method = pytester.runpytest_subprocess if separate else pytester.runpytest
-        return method(*PLUGINS, *options)
+        # In this process, modules that it loads first would be taken away again from all others.
+        return pytester.runpytest_subprocess(*PLUGINS, *options)
 
     return run
 
@@ -71,7 +70,6 @@ def test_a_test_is_recorded_and_then_played(pytest_in: Any, pytester: pytest.Pyt
     # Neither the model nor a sandbox is there any more.
     without = PIPELINE.replace('[CODE, ', '[1 / 0, ').replace("backend='local', unsafe=True", '')
     pytest_in(without).assert_outcomes(passed=1)
-    assert 'LAGENT_RECORD' not in os.environ
 
 
 def test_a_change_is_shown(pytest_in: Any) -> None:
@@ -129,12 +127,12 @@ def test_workers_of_xdist_record_and_play(pytest_in: Any, pytester: pytest.Pytes
         "@pytest.mark.parametrize('number', range(8))\ndef test_length(agent, ask, number):",
     )
     options = ('-n', '2', '--junitxml=report.xml')
-    pytest_in(source, '--lagent-record=once', *options, separate=True).assert_outcomes(passed=8)
+    pytest_in(source, '--lagent-record=once', *options).assert_outcomes(passed=8)
     folder = pytester.path / 'cassettes' / 'test_it'
     names = sorted(path.name for path in folder.iterdir())
     assert names == [f'test_length-{number}.jsonl' for number in range(8)]
     without = source.replace('[CODE, ', '[1 / 0, ').replace("backend='local', unsafe=True", '')
-    pytest_in(without, *options, separate=True).assert_outcomes(passed=8)
+    pytest_in(without, *options).assert_outcomes(passed=8)
     values = [
         each.get('value')
         for each in ET.parse(pytester.path / 'report.xml').iter('property')
