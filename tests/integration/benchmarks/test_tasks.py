@@ -1,6 +1,7 @@
 """The recorded solutions solve every task, through the whole harness, on real sandboxes."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -29,7 +30,12 @@ BY_ID = {task.id: task for task in TASKS}
 
 @pytest.fixture(scope='module')
 def interpreter():
-    data.fetch(name for task in TASKS for name in task.files)
+    try:
+        data.fetch(name for task in TASKS for name in task.files)
+    except data.NotFetched as error:
+        if os.environ.get('LAGENT_TEST_REQUIRE_ALL') == '1':
+            raise
+        pytest.skip(str(error))
     policy = SandboxPolicy(preload=('pandas', 'matplotlib.pyplot'))
     with Interpreter(policy, timeout=60) as interpreter:
         yield interpreter

@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -204,6 +205,13 @@ def test_the_tasks_are_complete():
     made = [artifact.path for each in TASKS for artifact in each.artifacts]
     assert len(set(made)) == len(made)
     assert not set(made) & sources
+
+
+def test_the_guide_names_every_source_and_its_licence():
+    guide = (Path(__file__).parents[3] / 'docs' / 'tasks.md').read_text(encoding='utf-8')
+    for package in PACKAGES:
+        assert f'| `{package.requirement}` | {package.licence} |' in guide
+    assert f'{len(TASKS)} questions' in guide
 
 
 def test_a_result_holds_for_what_was_asked():
