@@ -29,6 +29,8 @@ Verdict = Literal['solved', 'no answer', 'unreadable answer', 'wrong answer', 'w
 MOST = 2_000
 """Characters that an answer may have."""
 
+_TAIL = 200  # characters of a reply without an answer that are kept
+
 _LINE = re.compile(r'(?:final\s+)?answer\s*[*_]*\s*:\s*[*_]*\s*(.*)', re.IGNORECASE)
 _NUMBER = re.compile(
     r'([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[+-]?\d{1,3})?)(.*)',
@@ -65,7 +67,7 @@ def judge(task: Task, reply: str) -> Judged:
     lines = [found for line in reply.splitlines() if (found := _answer_in(line)) is not None]
     answers = list(dict.fromkeys(lines))
     if not answers or not any(answers):
-        return Judged('no answer', reason='there is no line ANSWER: with something behind it')
+        return Judged('no answer', reason=f'there is none; the reply ends {reply[-_TAIL:]!r}')
     if len(answers) > 1:
         reason = f'there are {len(answers)} different answers'
         return Judged('unreadable answer', ' | '.join(answers)[:MOST], reason)

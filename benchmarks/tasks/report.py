@@ -19,7 +19,8 @@ def markdown(results: Results) -> str:
     Returns:
         The tables, with a heading.
     """
-    every = list(results.by_id.values())
+    # Tasks that ran at the same time ended in any order.
+    every = sorted(results.by_id.values(), key=lambda result: (result.theme, result.id))
     counted = [result for result in every if result.counts]
     settings = results.settings
     limits = (
