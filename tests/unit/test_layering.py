@@ -21,8 +21,8 @@ LAYERS = {
         ['view'],
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
         ['agents'],
-        ['console', 'distributed', 'serve'],
-        ['runs_cli'],
+        ['console', 'inline_images', 'settings', 'doctor', 'distributed', 'serve'],
+        ['runs_cli', 'machine_cli', 'conversation'],
         ['cli', '__main__'],
     ],
     'sandbox': [
