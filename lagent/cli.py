@@ -6,7 +6,6 @@ decision; 130 interrupted.
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -21,34 +20,39 @@ from lagent.conversation import (
     Conversation,
     save_all,
     show_answer,
-    show_error,
     tell_upload,
 )
 from lagent.effects import Event, Subscriber, subscribe
-from lagent.errors import (
-    ConfigError,
-    LagentError,
-    LimitExceeded,
-    ModelError,
-    ParseFailed,
-    RunSuspended,
-)
+from lagent.errors import ConfigError
 from lagent.inline_images import Pictures
 from lagent.journal import Approval
 from lagent.machine_cli import config, doctor, models
-from lagent.runs_cli import WAITING, resume, runs_app
+from lagent.outcomes import (
+    INTERRUPTED,
+    MODEL_FAILED,
+    NO_ANSWER,
+    SANDBOX_FAILED,
+    USAGE,
+    WAITING,
+    print_json,
+    show_error,
+    told_errors,
+)
+from lagent.runs_cli import resume, runs_app
 from lagent.settings import ENVIRONMENT, default_map
 from lagent.version import __version__
 
-NO_ANSWER, USAGE, SANDBOX_FAILED, MODEL_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
-_OUTCOMES = {
-    NO_ANSWER: 'no_answer',
-    USAGE: 'usage',
-    SANDBOX_FAILED: 'sandbox_failed',
-    MODEL_FAILED: 'model_failed',
-    WAITING: 'waiting',
-    INTERRUPTED: 'interrupted',
-}
+__all__ = [
+    'INTERRUPTED',
+    'MODEL_FAILED',
+    'NO_ANSWER',
+    'SANDBOX_FAILED',
+    'USAGE',
+    'WAITING',
+    'app',
+    'main',
+    'print_json',
+]
 
 app = typer.Typer(
     name='lagent',
@@ -185,7 +189,7 @@ def run(
         raise typer.BadParameter('--run-id and --ask need a --journal')
     options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
     with (
-        _told_errors(console, json_lines),
+        told_errors(console, json_lines),
         _analyst(console, *options) as analyst,
         subscribe(view),
     ):
@@ -235,7 +239,7 @@ def chat(
     pictures = Pictures.of(console, images)
     view = ConsoleView(console, show_image=pictures.show_output)
     options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
-    with _told_errors(console), _analyst(console, *options) as analyst:
+    with told_errors(console), _analyst(console, *options) as analyst:
         interrupt = CellInterrupt(analyst, console)
         with subscribe(view), subscribe(interrupt):
             Conversation(analyst, console, view, pictures, interrupt, files or [], save).talk()
@@ -290,43 +294,6 @@ def _analyst(
         yield analyst
 
 
-@contextmanager
-def _told_errors(console: Console, json_lines: bool = False) -> Iterator[None]:
-    """Turn lagent's and the sandbox's errors into a message and an exit code."""
-    from lagent.actions.interpreter import SandboxError
-
-    shown: BaseException
-    try:
-        yield
-    except (LimitExceeded, ParseFailed) as error:
-        code, shown = NO_ANSWER, error
-    except RunSuspended as error:
-        code, shown = WAITING, error
-    except ModelError as error:
-        code, shown = MODEL_FAILED, error
-    except SandboxError as error:
-        code, shown = SANDBOX_FAILED, error
-    except LagentError as error:
-        code, shown = USAGE, error
-    except KeyboardInterrupt as error:
-        code, shown = INTERRUPTED, error
-    else:
-        return
-    if isinstance(shown, Exception):
-        show_error(console, shown)
-    else:
-        console.print('[yellow]Interrupted.[/]')
-    if json_lines:
-        print_json(
-            event='failure',
-            outcome=_OUTCOMES[code],
-            exit_code=code,
-            type=type(shown).__name__,
-            message=str(shown),
-        )
-    raise typer.Exit(code)
-
-
 class JsonView:
     """A subscriber that prints the events of a run as JSON lines."""
 
@@ -353,17 +320,6 @@ class JsonView:
             print_json(
                 event='result', seconds=seconds, **{**result, 'outputs': len(result['outputs'])}
             )
-
-
-def print_json(**values: Any) -> None:
-    """Print a JSON object on a line of standard output.
-
-    Args:
-        values: its members.
-    """
-    # In ASCII, since what a model or a kernel wrote may hold halves of surrogate pairs.
-    sys.stdout.write(json.dumps(values) + '\n')
-    sys.stdout.flush()
 
 
 def main() -> None:

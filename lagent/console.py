@@ -4,8 +4,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.control import Control
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.segment import ControlType
 from rich.syntax import Syntax
@@ -20,8 +22,10 @@ _CONTROL = re.compile(
     r'|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]'
 )
 _STYLES = {'stderr': 'yellow', 'error': 'red', 'result': 'bold'}
-_MAY_BE_FENCE = re.compile(r'\s*(?:[`~].*)?')
+_MAY_BE_BLOCK = re.compile(r'\s*(?:[`~|].*)?')
+_ROW = re.compile(r'\s*\|')
 _WORDS = re.compile(r'.*\s', re.DOTALL)
+_WORD = re.compile(r'\s+|\S+')
 _FENCE = re.compile(r'\s*(`{3,}|~{3,})\s*([\w+-]*)')
 
 
@@ -41,13 +45,14 @@ def printable(text: str) -> str:
 class ReplyWriter:
     """Prints a growing Markdown reply line by line, the code in it highlighted.
 
-    On a terminal prose appears word by word.
+    On a terminal prose appears word by word, and tables when they are whole.
     """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._pending = ''
-        self._begun = False  # whether words of the pending line are printed
+        self._column: int | None = None  # where the words end that are printed of the pending line
+        self._rows: list[str] = []
         self._fence: str | None = None
         self._language = ''
 
@@ -61,28 +66,50 @@ class ReplyWriter:
         for line in lines:
             self._print(printable(line))
         if self.console.is_terminal and self._fence is None:
-            self._print_words()
+            self._print_begun()
 
     def close(self) -> None:
         """Print what is left of the reply."""
-        if self._pending or self._begun:
+        if self._pending or self._column is not None:
             self._print(printable(self._pending))
+        self._print_table()
         self._pending, self._fence = '', None
 
-    def _print_words(self) -> None:
-        if not self._begun and _MAY_BE_FENCE.fullmatch(self._pending):
+    def _print_begun(self) -> None:
+        if self._column is None and _MAY_BE_BLOCK.fullmatch(self._pending):
             return
         # An escape sequence is known for one as a whole only.
         if '\x1b' not in self._pending and (words := _WORDS.match(self._pending)):
-            self._begun = True
             self._pending = self._pending[words.end() :]
-            self.console.print(Text(printable(words[0])), end='', soft_wrap=True)
+            self._print_table()
+            self._print_words(printable(words[0]))
+
+    def _print_words(self, text: str) -> None:
+        self._column = self._column or 0
+        for word in _WORD.findall(text):
+            width = cell_len(word)
+            if self._column and not word.isspace() and self._column + width > self.console.width:
+                self.console.print()
+                self._column = 0
+            self._column += width
+            self.console.print(Text(word), end='', soft_wrap=True)
+
+    def _print_table(self) -> None:
+        if self._rows:
+            self.console.print(Markdown('\n'.join(self._rows), hyperlinks=False))
+            self._rows = []
 
     def _print(self, line: str) -> None:
-        if self._begun:
-            self._begun = False
-            self.console.print(Text(line), soft_wrap=True)
+        if self._column is not None:
+            self._print_words(line)
+            self._column = None
+            self.console.print()
             return
+        if self.console.is_terminal and self._fence is None:
+            if _ROW.match(line):
+                self._rows.append(line)
+                return
+            self._print_table()
         mark = _FENCE.match(line)
         if self._fence is None and mark:
             self._fence, self._language = mark[1], mark[2] or 'text'

@@ -16,8 +16,9 @@ from rich.text import Text
 
 from lagent.console import ConsoleView, printable
 from lagent.effects import Event
-from lagent.errors import LagentError, LimitExceeded, ModelError, ParseFailed
+from lagent.errors import LagentError
 from lagent.inline_images import Pictures
+from lagent.outcomes import show_error
 
 HELP = {
     '/files': 'list the files of the session',
@@ -151,8 +152,6 @@ class Conversation:
             yield
         except KeyboardInterrupt:
             self._say('Interrupted; variables and files are kept.')
-        except (LimitExceeded, ParseFailed, ModelError) as error:
-            show_error(self._console, error)
         except (SandboxError, LagentError, OSError, ValueError) as error:
             show_error(self._console, error)
 
@@ -323,14 +322,3 @@ def show_answer(console: Console, answer: Any) -> None:
     style = 'red' if answer.type == 'limit' else 'green'
     body = Markdown(printable(str(answer.content)), hyperlinks=False)
     console.print(Panel(body, title=title, border_style=style))
-
-
-def show_error(console: Console, error: Exception) -> None:
-    """Show what failed.
-
-    Args:
-        console: the terminal.
-        error: what was raised.
-    """
-    console.print(f'[red]{type(error).__name__}[/]: ', end='')
-    console.print(printable(str(error)), markup=False, highlight=False)

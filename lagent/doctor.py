@@ -165,7 +165,7 @@ def _extras() -> Iterator[Finding]:
 def _settings() -> Iterator[Finding]:
     try:
         for name, value, source in effective():
-            yield Finding(name, 'ok', f'{value} (from {source})')
+            yield Finding(f'setting: {name}', 'ok', f'{value} (from {source})')
     except ConfigError as error:
         yield Finding('settings', 'missing', str(error), 'correct the file')
     for name in _KEYS:

@@ -12,9 +12,9 @@ from rich.text import Text
 from lagent.console import printable
 from lagent.doctor import MODELS, Finding, examine, missing_modules, served_models
 from lagent.errors import ConfigError, ModelError
+from lagent.outcomes import MODEL_FAILED, USAGE, show_error
 from lagent.settings import ENVIRONMENT, effective
 
-USAGE, MODEL_FAILED = 2, 4
 _STYLES = {'ok': 'green', 'warning': 'yellow', 'missing': 'red'}
 
 Json = Annotated[bool, typer.Option('--json', help='Print JSON instead of text.')]
@@ -101,12 +101,13 @@ def config(as_json: Json = False) -> None:
 
 
 def _cells(finding: Finding) -> list[Any]:
+    found = (finding.name, finding.detail, finding.hint)
     return [
         Text(finding.status, style=_STYLES.get(finding.status, '')),
-        *(Text(printable(each)) for each in (finding.name, finding.detail, finding.hint)),
+        *(Text(printable(each), overflow='fold') for each in found),
     ]
 
 
 def _fail(error: Exception, code: int) -> NoReturn:
-    Console(stderr=True).print(Text(printable(f'{type(error).__name__}: {error}'), style='red'))
+    show_error(Console(stderr=True), error)
     raise typer.Exit(code)

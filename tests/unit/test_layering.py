@@ -21,7 +21,7 @@ LAYERS = {
         ['view'],
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
         ['agents'],
-        ['console', 'inline_images', 'settings', 'doctor', 'distributed', 'serve'],
+        ['console', 'outcomes', 'inline_images', 'settings', 'doctor', 'distributed', 'serve'],
         ['runs_cli', 'machine_cli', 'conversation'],
         ['cli', '__main__'],
     ],
