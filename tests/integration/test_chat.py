@@ -161,12 +161,21 @@ def terminal(tmp_path):
 
 
 SLEEPS = '```python\nimport time\nx = 41\nprint("begun", flush=True)\ntime.sleep(100)\n```'
+STUBBORN = """```python
+x = 42
+try:
+    print('begun', flush=True)
+    time.sleep(100)
+except KeyboardInterrupt:
+    print('stubborn', flush=True)
+time.sleep(100)
+```"""
 
 
 def test_ctrl_c_interrupts_the_cell_and_twice_ends_the_turn(terminal):
     # An answer right after code that failed is given back once.
     told = [SLEEPS, 'I was stopped.', 'Yes.']
-    screen = terminal([*told, SLEEPS.replace('41', '42'), '```python\nx\n```', 'Ok.'])
+    screen = terminal([*told, STUBBORN, '```python\nx\n```', 'Ok.'])
     screen.wait_for('›')
     screen.type('one\n')
     screen.wait_for('\nbegun')
@@ -178,7 +187,7 @@ def test_ctrl_c_interrupts_the_cell_and_twice_ends_the_turn(terminal):
     screen.type('two\n')
     screen.wait_for('\nbegun')
     screen.type('\x03')
-    screen.wait_for('Interrupting the code')
+    screen.wait_for('\nstubborn')
     screen.type('\x03')
     screen.wait_for('variables and files are kept')
     screen.wait_for('›')
