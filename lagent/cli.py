@@ -9,23 +9,50 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
-from rich.panel import Panel
 
-from lagent.console import ConsoleView, printable
+from lagent.console import ConsoleView
+from lagent.conversation import (
+    CellInterrupt,
+    Conversation,
+    save_all,
+    show_answer,
+    tell_upload,
+)
 from lagent.effects import Subscriber, subscribe
-from lagent.errors import LagentError, LimitExceeded, ModelError, ParseFailed, RunSuspended
+from lagent.errors import ConfigError
 from lagent.events import JsonLines
+from lagent.inline_images import Pictures
 from lagent.journal import Approval
-from lagent.runs_cli import WAITING, resume, runs_app
+from lagent.machine_cli import config, doctor, models
+from lagent.outcomes import (
+    INTERRUPTED,
+    MODEL_FAILED,
+    NO_ANSWER,
+    SANDBOX_FAILED,
+    USAGE,
+    WAITING,
+    show_error,
+    told_errors,
+)
+from lagent.runs_cli import resume, runs_app
+from lagent.settings import ENVIRONMENT, default_map
 from lagent.version import __version__
 
-NO_ANSWER, USAGE, SANDBOX_FAILED, MODEL_FAILED, INTERRUPTED = 1, 2, 3, 4, 130
+__all__ = [
+    'INTERRUPTED',
+    'MODEL_FAILED',
+    'NO_ANSWER',
+    'SANDBOX_FAILED',
+    'USAGE',
+    'WAITING',
+    'app',
+    'main',
+]
 
 app = typer.Typer(
     name='lagent',
@@ -35,7 +62,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(runs_app)
-app.command()(resume)
+for command in (resume, doctor, models, config):
+    app.command()(command)
 
 Files = Annotated[
     list[Path] | None,
@@ -44,31 +72,74 @@ Files = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        envvar='MODEL',
+        envvar=ENVIRONMENT['model'],
         help='Name of a served model, or folder of a local one. Without it the keys in the '
         'environment decide (OPENAI_API_KEY, ANTHROPIC_API_KEY).',
     ),
 ]
 BaseUrl = Annotated[
     str | None,
-    typer.Option(envvar='OPENAI_BASE_URL', help='Address of an OpenAI-compatible server.'),
+    typer.Option(
+        envvar=ENVIRONMENT['base_url'],
+        show_envvar=False,
+        help='Address of an OpenAI-compatible server.',
+    ),
 ]
-Backend = Annotated[str, typer.Option(help='Where code runs: docker, or local with --unsafe.')]
+Backend = Annotated[
+    str,
+    typer.Option(
+        envvar=ENVIRONMENT['backend'],
+        help='Where code runs: docker, bubblewrap, or local with --unsafe.',
+    ),
+]
 Unsafe = Annotated[bool, typer.Option('--unsafe', help='Allow a back end without isolation.')]
-Timeout = Annotated[float, typer.Option(min=0.1, help='Seconds that one piece of code may run.')]
-MaxTurn = Annotated[int, typer.Option(min=1, help='How many times code may run for one question.')]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        min=0.1, envvar=ENVIRONMENT['timeout'], help='Seconds that one piece of code may run.'
+    ),
+]
+MaxTurn = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        envvar=ENVIRONMENT['max_turn'],
+        help='How many times code may run for one question.',
+    ),
+]
 Save = Annotated[
-    Path | None, typer.Option(help='Folder for the files that the code creates or changes.')
+    Path | None,
+    typer.Option(
+        envvar=ENVIRONMENT['save'], help='Folder for the files that the code creates or changes.'
+    ),
+]
+Language = Annotated[
+    Literal['en', 'zh'],
+    typer.Option(envvar=ENVIRONMENT['language'], help="Language of the model's instructions."),
+]
+Images = Annotated[
+    Literal['auto', 'kitty', 'iterm2', 'sixel', 'none'],
+    typer.Option(
+        envvar=ENVIRONMENT['images'],
+        help='How the terminal shows images; none: save them and print their paths.',
+    ),
 ]
 
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option('--version', help='Print the version.')] = False,
 ) -> None:
     if version:
         typer.echo(f'lagent {__version__}')
         raise typer.Exit
+    commands = [command.name or '' for command in runs_app.registered_commands]
+    try:
+        context.default_map = default_map(commands)
+    except ConfigError as error:
+        show_error(Console(stderr=True), error)
+        raise typer.Exit(USAGE) from None
 
 
 @app.command()
@@ -82,12 +153,14 @@ def run(
     timeout: Timeout = 60.0,
     max_turn: MaxTurn = 10,
     save: Save = None,
+    language: Language = 'en',
+    images: Images = 'auto',
     journal: Annotated[
         str | None,
         typer.Option(
             '--journal',
             '-j',
-            envvar='LAGENT_JOURNAL',
+            envvar=ENVIRONMENT['journal'],
             help='Record the run in this file or database, so that it can be resumed.',
         ),
     ] = None,
@@ -101,33 +174,43 @@ def run(
         bool, typer.Option('--json', help='Print one JSON object a line instead of text.')
     ] = False,
 ) -> None:
-    """Answer one question, then exit with a code that tells how it went."""
+    """Answer one question, then exit with a code that tells how it went.
+
+    0 answered; 1 a limit was reached, or the replies could not be parsed; 2 wrong usage; 3 the
+    sandbox failed, or a file could not be saved; 4 the model failed; 5 the run waits for a
+    decision; 130 interrupted.
+    """
     console = Console(stderr=json_lines)
-    lines = JsonLines(sys.stdout, deltas=False)
-    view: Subscriber = lines if json_lines else ConsoleView(console)
+    pictures = Pictures.of(console, images, save)
+    lines = JsonLines(sys.stdout, deltas=False) if json_lines else None
+    view: Subscriber = lines or ConsoleView(console, show_image=pictures.show_output)
     if journal is None and (run_id is not None or ask):
         raise typer.BadParameter('--run-id and --ask need a --journal')
-    options = (files, model, base_url, backend, unsafe, timeout, max_turn)
+    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
     with (
-        _told_errors(console),
-        _coder(console, *options) as coder,
+        told_errors(console, lines),
+        _analyst(console, *options) as analyst,
         subscribe(view),
     ):
         if journal is None:
-            answer = coder(question)
+            answer = analyst(question)
         else:
-            answer = coder.run(
+            answer = analyst.run(
                 question,
                 journal=journal,
                 run_id=run_id,
                 approval=Approval(kernel=True) if ask else None,
                 factory=_remade_by(*options),
             )
-        saved = _save(coder, save, console)
-        if json_lines:
-            lines.write(event='answer', answer=str(answer.content), type=answer.type)
+        saved = save_all(analyst, save, console)
+        if lines:
+            info = answer.extra_info if isinstance(answer.extra_info, dict) else {}
+            made = info.get('artifacts', [])
+            lines.write(
+                event='answer', answer=str(answer.content), type=answer.type, artifacts=made
+            )
         else:
-            _show_answer(console, answer)
+            show_answer(console, answer)
         if answer.type == 'limit':
             raise typer.Exit(NO_ANSWER)
         if not saved:
@@ -144,84 +227,47 @@ def chat(
     timeout: Timeout = 60.0,
     max_turn: MaxTurn = 10,
     save: Save = None,
+    language: Language = 'en',
+    images: Images = 'auto',
 ) -> None:
-    """Talk with an agent; variables and files are kept from question to question.
+    """Talk with a data analyst; variables and files are kept from question to question.
 
-    Ctrl-C ends the running turn and keeps the session. `/files` lists the session's files, `/reset`
-    forgets everything, `/quit` or Ctrl-D ends.
+    Ctrl-C interrupts the running code; pressed again, or while the model replies, it ends the turn
+    and keeps the session. `/help` lists the commands: files, saving, undo, reset, notebooks.
+    `/quit` or Ctrl-D ends.
     """
     console = Console()
-    with (
-        _told_errors(console),
-        _coder(console, files, model, base_url, backend, unsafe, timeout, max_turn) as coder,
-        subscribe(ConsoleView(console)),
-    ):
-        while (line := _read_line(console)) is not None:
-            if line.startswith('/'):
-                if not _command(coder, line, console):
-                    break
-            elif line:
-                _turn(coder, line, console)
-                _save(coder, save, console)
-
-
-def _turn(coder: Any, line: str, console: Console) -> None:
-    try:
-        answer = coder(line)
-    except KeyboardInterrupt:
-        console.print('[yellow]Interrupted; variables and files are kept.[/]')
-    except (LimitExceeded, ParseFailed, ModelError) as error:
-        _show_error(console, error)
-    else:
-        _show_answer(console, answer)
-
-
-def _command(coder: Any, line: str, console: Console) -> bool:
-    """Obey a slash command; False when the conversation is to end."""
-    match line.strip():
-        case '/quit' | '/exit':
-            return False
-        case '/files':
-            for info in coder.interpreter.files():
-                console.print(f'{printable(info.path)}  {info.size:,} bytes', markup=False)
-        case '/reset':
-            coder.reset(recursive=True)
-            coder.interpreter.close_session()
-            console.print('Memory, variables and files are gone.')
-        case _:
-            console.print('Commands: /files /reset /quit')
-    return True
-
-
-def _read_line(console: Console) -> str | None:
-    try:
-        return console.input('[bold green]›[/] ').strip()
-    except (EOFError, KeyboardInterrupt):
-        return None
+    pictures = Pictures.of(console, images)
+    view = ConsoleView(console, show_image=pictures.show_output)
+    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
+    with told_errors(console), _analyst(console, *options) as analyst:
+        interrupt = CellInterrupt(analyst, console)
+        with subscribe(view), subscribe(interrupt):
+            Conversation(analyst, console, view, pictures, interrupt, files or [], save).talk()
 
 
 def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
-    """The coder of a recorded `lagent run`, for `lagent runs resume`.
+    """The analyst of a recorded `lagent run`, for `lagent runs resume`.
 
     Args:
         files: paths of the files that the session starts with.
         options: the command's other options.
 
     Returns:
-        A context manager that gives the coder.
+        A context manager that gives the analyst.
     """
-    return _coder(Console(stderr=True), [Path(path) for path in files], **options)
+    return _analyst(Console(stderr=True), [Path(path) for path in files], **options)
 
 
 def _remade_by(files: list[Path] | None, *options: Any) -> str:
-    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn')
+    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
     arguments = dict(zip(names, options, strict=True))
     paths = [str(path.resolve()) for path in files or ()]
     return f'lagent.cli:remade {json.dumps({"files": paths, **arguments})}'
 
 
 @contextmanager
-def _coder(
+def _analyst(
     console: Console,
     files: list[Path] | None,
     model: str | None,
@@ -230,83 +276,23 @@ def _coder(
     unsafe: bool,
     timeout: float,
     max_turn: int,
+    language: str = 'en',  # runs that were recorded before there was a choice name none
 ) -> Iterator[Any]:
     from lagent.actions import Interpreter
-    from lagent.agents import Coder
-    from lagent.agents.coder import CODER_PROMPT
+    from lagent.agents import DataAnalyst
     from lagent.llms.from_env import model_from_env
+    from lagent.prompts.prompt_files import PromptFiles
 
     with console.status('Loading the model …'):
         llm = model_from_env(model, base_url)
     names = ', '.join(path.name for path in files or ())
-    template = f'{CODER_PROMPT}\nFiles in the working directory: {names or "none"}\n'
-    interpreter = Interpreter(backend=backend, unsafe=unsafe, timeout=timeout, files=files or ())
-    with Coder(llm, interpreter, template, max_turn=max_turn) as coder:
-        yield coder
-
-
-def _save(coder: Any, folder: Path | None, console: Console) -> bool:
-    """Copy the session's files, each into its own sub-folder; False if not all could be."""
-    from lagent.actions.interpreter import SandboxError
-
-    if folder is None:
-        return True
-    try:
-        files = [info for info in coder.interpreter.files() if info.kind == 'file']
-    except (SandboxError, OSError) as error:
-        _show_error(console, error)
-        return False
-    saved = 0
-    for info in files:
-        try:
-            # A name that leads out of the folder is refused before anything is written.
-            to = folder / PurePosixPath(info.path).parent
-            path = coder.interpreter.download(info.path, to)
-        except (SandboxError, OSError) as error:
-            _show_error(console, error)
-        else:
-            saved += 1
-            console.print(f'saved {printable(str(path))}', style='green', markup=False)
-    return saved == len(files)
-
-
-@contextmanager
-def _told_errors(console: Console) -> Iterator[None]:
-    """Turn lagent's and the sandbox's errors into a message and an exit code."""
-    from lagent.actions.interpreter import SandboxError
-
-    shown: Exception
-    try:
-        yield
-    except (LimitExceeded, ParseFailed) as error:
-        code, shown = NO_ANSWER, error
-    except RunSuspended as error:
-        code, shown = WAITING, error
-    except ModelError as error:
-        code, shown = MODEL_FAILED, error
-    except SandboxError as error:
-        code, shown = SANDBOX_FAILED, error
-    except LagentError as error:
-        code, shown = USAGE, error
-    except KeyboardInterrupt:
-        console.print('[yellow]Interrupted.[/]')
-        raise typer.Exit(INTERRUPTED) from None
-    else:
-        return
-    _show_error(console, shown)
-    raise typer.Exit(code)
-
-
-def _show_answer(console: Console, answer: Any) -> None:
-    title = 'no answer' if answer.type == 'limit' else 'answer'
-    style = 'red' if answer.type == 'limit' else 'green'
-    body = Markdown(printable(str(answer.content)))
-    console.print(Panel(body, title=title, border_style=style))
-
-
-def _show_error(console: Console, error: Exception) -> None:
-    console.print(f'[red]{type(error).__name__}[/]: ', end='')
-    console.print(printable(str(error)), markup=False, highlight=False)
+    system = PromptFiles('analyst', language).text('system')
+    template = f'{system}\nFiles in the working directory: {names or "none"}\n'
+    interpreter = Interpreter(backend=backend, unsafe=unsafe, timeout=timeout)
+    with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
+        if files:
+            tell_upload(analyst, files, console)
+        yield analyst
 
 
 def main() -> None:

@@ -1,10 +1,15 @@
 """Shows a run in a terminal as it happens: the reply, the code, its output, and the times."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.control import Control
+from rich.markdown import Markdown
 from rich.markup import escape
+from rich.segment import ControlType
 from rich.syntax import Syntax
 from rich.text import Text
 
@@ -16,6 +21,11 @@ _CONTROL = re.compile(
     r'\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]'
     r'|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]'
 )
+_STYLES = {'stderr': 'yellow', 'error': 'red', 'result': 'bold'}
+_MAY_BE_BLOCK = re.compile(r'\s*(?:[`~|].*)?')
+_ROW = re.compile(r'\s*\|')
+_WORDS = re.compile(r'.*\s', re.DOTALL)
+_WORD = re.compile(r'\s+|\S+')
 _FENCE = re.compile(r'\s*(`{3,}|~{3,})\s*([\w+-]*)')
 
 
@@ -33,11 +43,16 @@ def printable(text: str) -> str:
 
 
 class ReplyWriter:
-    """Prints a growing Markdown reply line by line, the code in it highlighted."""
+    """Prints a growing Markdown reply line by line, the code in it highlighted.
+
+    On a terminal prose appears word by word, and tables when they are whole.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._pending = ''
+        self._column: int | None = None  # where the words end that are printed of the pending line
+        self._rows: list[str] = []
         self._fence: str | None = None
         self._language = ''
 
@@ -50,14 +65,51 @@ class ReplyWriter:
         *lines, self._pending = (self._pending + chunk).split('\n')
         for line in lines:
             self._print(printable(line))
+        if self.console.is_terminal and self._fence is None:
+            self._print_begun()
 
     def close(self) -> None:
         """Print what is left of the reply."""
-        if self._pending:
+        if self._pending or self._column is not None:
             self._print(printable(self._pending))
+        self._print_table()
         self._pending, self._fence = '', None
 
+    def _print_begun(self) -> None:
+        if self._column is None and _MAY_BE_BLOCK.fullmatch(self._pending):
+            return
+        # An escape sequence is known for one as a whole only.
+        if '\x1b' not in self._pending and (words := _WORDS.match(self._pending)):
+            self._pending = self._pending[words.end() :]
+            self._print_table()
+            self._print_words(printable(words[0]))
+
+    def _print_words(self, text: str) -> None:
+        self._column = self._column or 0
+        for word in _WORD.findall(text):
+            width = cell_len(word)
+            if self._column and not word.isspace() and self._column + width > self.console.width:
+                self.console.print()
+                self._column = 0
+            self._column += width
+            self.console.print(Text(word), end='', soft_wrap=True)
+
+    def _print_table(self) -> None:
+        if self._rows:
+            self.console.print(Markdown('\n'.join(self._rows), hyperlinks=False))
+            self._rows = []
+
     def _print(self, line: str) -> None:
+        if self._column is not None:
+            self._print_words(line)
+            self._column = None
+            self.console.print()
+            return
+        if self.console.is_terminal and self._fence is None:
+            if _ROW.match(line):
+                self._rows.append(line)
+                return
+            self._print_table()
         mark = _FENCE.match(line)
         if self._fence is None and mark:
             self._fence, self._language = mark[1], mark[2] or 'text'
@@ -73,6 +125,43 @@ class ReplyWriter:
             self.console.print(Text(line))
 
 
+class StreamWriter:
+    """Prints what a kernel's streams print; on a terminal a progress bar stays on one line.
+
+    Args:
+        console: where to print.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._returned = False  # whether the next text goes over the line that is there
+
+    def feed(self, output: Any) -> None:
+        """Print the next piece.
+
+        Args:
+            output: a `sandbox.Output` of the kind stdout or stderr.
+        """
+        if not self.console.is_terminal:
+            self.console.print(output_text(output), end='')
+            return
+        style = _STYLES.get(output.kind, '')
+        for piece in re.split(r'(\n|\r)', output.text.replace('\r\n', '\n')):
+            if piece == '\r':
+                self._returned = True
+            elif piece == '\n':
+                self._returned = False
+                self.console.print()
+            elif text := printable(piece):
+                if self._returned:
+                    # Ours, not the kernel's: rich writes these.
+                    back = (ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
+                    self.console.control(Control(*back))
+                    text = text[: self.console.width - 1]  # what wraps could not be gone over
+                self._returned = False
+                self.console.print(Text(text, style=style), end='', soft_wrap=True)
+
+
 class ConsoleView:
     """A subscriber of `lagent.effects` that prints a run's steps.
 
@@ -80,13 +169,27 @@ class ConsoleView:
         console: where to print.
         show_code: whether code is printed when it is run, too; the reply that it came from shows it
             already.
+        show_image: shows the image of an output, if it has one, and says so; by default there is
+            only a note about it.
+
+    Attributes:
+        last_reply: the last reply of a model that was shown.
     """
 
-    def __init__(self, console: Console, show_code: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        show_code: bool = False,
+        show_image: Callable[[Any], bool] | None = None,
+    ) -> None:
         self.console = console
         self.show_code = show_code
+        self.show_image = show_image
+        self.last_reply = ''
         self._writer = ReplyWriter(console)
+        self._stream = StreamWriter(console)
         self._streamed = False
+        self._line_open = False
 
     def __call__(self, event: Event) -> None:
         """Print an event.
@@ -127,6 +230,7 @@ class ConsoleView:
         if not self._streamed:
             self._writer.feed(str(event.data))
         self._writer.close()
+        self.last_reply = str(event.data)
         usage = getattr(event.data, 'usage', None)
         tokens = getattr(usage, 'completion_tokens', None)
         counted = f', {tokens} tokens' if tokens else ''
@@ -143,10 +247,23 @@ class ConsoleView:
             self.console.print(Syntax(code, 'python', background_color='default', word_wrap=True))
 
     def _kernel_delta(self, event: Event) -> None:
-        self.console.print(output_text(event.data), end='')
+        output = event.data
+        if output.kind in {'stdout', 'stderr'}:
+            self._stream.feed(output)
+            self._line_open = bool(output.text) and not output.text.endswith('\n')
+            return
+        self._end_line()
+        if self.show_image is None or not self.show_image(output):
+            self.console.print(output_text(output), end='')
+
+    def _end_line(self) -> None:
+        if self._line_open and self.console.is_terminal:
+            self.console.print()
+        self._line_open = False
 
     def _kernel_end(self, event: Event) -> None:
         result = event.data
+        self._end_line()
         for notice in result.notices:
             self._footer(printable(notice), 'yellow')
         for info in result.artifacts:
@@ -155,6 +272,7 @@ class ConsoleView:
         self._footer(f'{result.outcome}, {event.elapsed:.2f} s', style)
 
     def _kernel_error(self, event: Event) -> None:
+        self._end_line()
         self._footer(printable(str(event.data)), 'red')
 
     def _tool_begin(self, event: Event) -> None:
@@ -179,7 +297,7 @@ def output_text(output: Any) -> Text:
     Returns:
         Its text, or a note about an image, indented and in the colour of its kind.
     """
-    style = {'stderr': 'yellow', 'error': 'red', 'result': 'bold'}.get(output.kind, '')
+    style = _STYLES.get(output.kind, '')
     images = [
         f'[{mime}, {len(data):,} bytes]'
         for mime, data in output.data.items()

@@ -17,7 +17,7 @@ result      how it ended: see `sandbox.ExecutionResult.to_dict`; ``outputs`` is 
 error       ``type`` and ``message`` of what the effect raised
 ==========  ====================================================================================
 
-`lagent run --json` adds a line ``answer``.
+`lagent run --json` adds a last line, ``answer`` or ``failure`` (see docs/cli.md).
 """
 
 import base64

@@ -19,16 +19,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lagent.console import printable
-from lagent.errors import ExtraMissing, JournalError, RunSuspended
+from lagent.console import ConsoleView, printable
+from lagent.effects import subscribe
+from lagent.errors import ExtraMissing, JournalError
 from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.lease import describe, is_gone
 from lagent.journal.timeline import Line, as_json, compare, ending_of, timeline, when
+from lagent.outcomes import USAGE, told_errors
 
-USAGE, WAITING = 2, 5
 DEFAULT_JOURNAL = '.lagent/runs.db'
 _STYLES = {
     'done': 'green',
@@ -202,13 +203,14 @@ def resume(
     console = Console()
     with _journal(where) as journal:
         run = _find(journal, run_id)
-        made = _factory(agent or run.factory, is_recorded=agent is None)()
-        with made if hasattr(made, '__enter__') else nullcontext(made) as resumed:
-            try:
+        factory = _factory(agent or run.factory, is_recorded=agent is None)
+        with told_errors(console):
+            made = factory()
+            with (
+                made if hasattr(made, '__enter__') else nullcontext(made) as resumed,
+                subscribe(ConsoleView(console)),
+            ):
                 answer = _finished(resumed.run(run_id=run.id, journal=journal))
-            except RunSuspended as suspended:
-                console.print(f'[yellow]{printable(str(suspended))}[/]')
-                raise typer.Exit(WAITING) from None
         console.print(Text(printable(str(answer.content))))
 
 

@@ -170,10 +170,10 @@ def typed_error(error: Any, sdk: Any) -> ModelCallFailed:
         One of ours; the SDK's error becomes its cause.
     """
     if isinstance(error, sdk.APITimeoutError):
-        return ModelTimeout(f'{error.request.url} did not answer in time.')
+        return ModelTimeout(f'{_address(error.request)} did not answer in time.')
     if isinstance(error, sdk.APIConnectionError):
         return ModelUnavailable(
-            f'No connection to {error.request.url} ({error.__cause__ or error}).'
+            f'No connection to {_address(error.request)} ({error.__cause__ or error}).'
         )
     if isinstance(error, sdk.APIStatusError):
         headers = error.response.headers
@@ -250,3 +250,8 @@ def parse_retry_after(value: str | None, now: float | None = None) -> float | No
             return None
         seconds = until - (time.time() if now is None else now)
     return seconds if math.isfinite(seconds) and seconds > 0 else None
+
+
+def _address(request: Any) -> str:
+    """Where a request went, without the user and password that an address may hold."""
+    return str(request.url.copy_with(userinfo=b''))

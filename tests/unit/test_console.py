@@ -75,3 +75,69 @@ def test_the_steps_of_a_run_are_shown():
     assert text.count('thinking') == 1
     for part in ('42\n', '[image/png, 7 bytes]', 'kernel restarted', 'plot.png', '1,234', 'ok, '):
         assert part in text
+
+
+def terminal(width=40):
+    return Console(file=io.StringIO(), width=width, color_system=None, force_terminal=True)
+
+
+def test_on_a_terminal_prose_appears_word_by_word():
+    console = terminal(width=12)
+    writer = ReplyWriter(console)
+    for chunk, seen in (
+        ('The an', 'The '),
+        ('swer is', 'The answer '),
+        (' wr', 'The answer \nis '),
+    ):
+        writer.feed(chunk)
+        assert shown(console) == seen
+    writer.feed('itten.\n``')
+    writer.feed('`python\nx = 1')
+    assert shown(console).splitlines() == ['The answer ', 'is written.', '```python']
+
+
+def test_on_a_terminal_a_table_of_a_reply_is_drawn():
+    console = terminal()
+    writer = ReplyWriter(console)
+    writer.feed('Here:\n| city | n |\n|---|---|\n| A | 1')
+    assert '|' not in shown(console)
+    writer.feed('0 |\nThat is all.')
+    writer.close()
+    lines = [line.strip() for line in shown(console).splitlines() if line.strip()]
+    assert lines[:2] == ['Here:', 'city  n']
+    assert lines[-2:] == ['A     10', 'That is all.']
+
+
+def test_a_sequence_in_pieces_is_not_obeyed_either():
+    console = terminal()
+    writer = ReplyWriter(console)
+    for character in 'a \x1b]0;a title\x07 b \x1b[2J c\n| \x1b[31m | [x](http://h/\x1b]8;;y) |\n':
+        writer.feed(character)
+    writer.close()
+    assert '\x1b' not in shown(console)
+    assert 'title' not in shown(console)
+
+
+def test_a_progress_bar_stays_on_its_line():
+    console = terminal(width=20)
+    with subscribe(ConsoleView(console)):
+        run(perform(Effect('kernel', 'k', ''), _progress))
+    assert shown(console).split('\n')[1:4] == [
+        '10%\r\x1b[2K50%\r\x1b[2K' + 'x' * 19 + '\r\x1b[2Kdone',
+        'b]0;t[2J',
+        'end',
+    ]
+
+
+def _progress():
+    for text in (
+        '10%',
+        '\r',
+        '50%\r' + 'x' * 30,
+        '\rdone\r\n',
+        'b\x1b',
+        ']0;t\x07\x1b[2',
+        'J\nend',
+    ):
+        emit(Output('stdout', text))
+    return ExecutionResult(outcome=Outcome.OK)
