@@ -32,6 +32,7 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.formatters import DisplayFormatter
+from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.profiledir import ProfileDir
 from traitlets import Type, default, observe
 from traitlets.config import Config
@@ -42,8 +43,8 @@ from .output import Publisher, Stream
 sys.modules['debugpy'] = None  # type: ignore[assignment]
 """The debugger is of no use here, and to import it takes a quarter of the kernel's start."""
 for _name in (
-    *('IPython.core.completerlib', 'IPython.core.debugger', 'IPython.core.oinspect'),
-    *('IPython.extensions.storemagic', 'ipykernel.debugger'),
+    *('IPython.core.completerlib', 'IPython.core.debugger', 'IPython.core.logger'),
+    *('IPython.core.oinspect', 'IPython.extensions.storemagic', 'ipykernel.debugger'),
     *('tornado.platform.asyncio', 'tornado.queues', 'unicodedata'),
 ):
     importlib.import_module(_name)  # a kernel that is forked from here has them, too
@@ -166,6 +167,7 @@ class Kernel(IPythonKernel):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.before_code: Callable[[], None] | None = None
+        self._rehearsed = False
         self._streams = sys.stdout, sys.stderr
         self._pipes = {number: os.dup(number) for number in (1, 2)}
 
@@ -183,6 +185,14 @@ class Kernel(IPythonKernel):
         """Let an interrupt break off what a request runs, but not what it sends."""
         self.iopub_thread.forget()
         self.saved_sigint_handler = signal.signal(signal.SIGINT, self.iopub_thread.on_interrupt)
+
+    async def kernel_info_request(self, *args: Any) -> None:
+        """Answer whether there is a kernel; while the host reads that, make ready for a cell."""
+        await super().kernel_info_request(*args)
+        if not self._rehearsed:
+            self._rehearsed = True
+            rehearse()
+            self.shell.display_formatter.format(0)
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Answer the request to run a cell, even when an interrupt comes before the cell."""
@@ -315,6 +325,11 @@ def start_in_context(self: threading.Thread, start: Any = threading.Thread.start
     """Start a thread with its starter's context, so that its output stays with that cell."""
     self.run = functools.partial(contextvars.copy_context().run, self.run)  # type: ignore[method-assign]
     start(self)
+
+
+def rehearse() -> None:
+    """Do what the first cell would have to do: compile the patterns that tell tokens."""
+    TransformerManager().transform_cell('1')
 
 
 def seed_font_cache() -> None:
