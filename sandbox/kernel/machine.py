@@ -215,7 +215,7 @@ class KernelMachine:
         except SandboxError:
             ending.loss = self.loss or await self._describe_loss()
         finally:
-            await watch.close()
+            watch.close()
         if ending.stopped and ending.loss is None:
             ending.loss = self.loss  # it was stopped because all of it is being closed
         ending.reply, ending.output_ended = cell.reply, cell.idle
