@@ -17,12 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import machine, report
-from benchmarks.harness import Measurement, Run
+from benchmarks.harness import Measurement, Run, Skipped
 
 NAMES = (
     *('agent', 'round_trip', 'throughput', 'cold_start', 'warm_acquire', 'restart'),
-    *('deadlines', 'churn', 'sessions'),
+    *('deadlines', 'churn', 'sessions', 'journal_cost', 'llm_throughput'),
 )
+SLOW = ('llm_throughput',)
+"""Not part of a quick run unless named: an engine takes minutes to start."""
 RESULTS = Path('build/benchmarks')
 
 
@@ -42,7 +44,8 @@ def main() -> None:
     if options.earlier:
         results = report.Results.from_json(options.earlier.read_text(encoding='utf-8'))
     else:
-        results = measured(options.names or NAMES, quick=options.quick)
+        usual = [name for name in NAMES if not (options.quick and name in SLOW)]
+        results = measured(options.names or usual, quick=options.quick)
         report.write(results, options.out)
     if options.docs:
         report.write_docs(results)
@@ -63,9 +66,12 @@ async def run_all(names: Sequence[str], run: Run) -> list[Measurement]:
     for name in names:
         started = time.monotonic()
         print(f'# {name}', file=sys.stderr)
-        async for measurement in importlib.import_module(f'benchmarks.{name}').measure(run):
-            print(f'  {report.line(measurement)}', file=sys.stderr, flush=True)
-            measurements.append(measurement)
+        try:
+            async for measurement in importlib.import_module(f'benchmarks.{name}').measure(run):
+                print(f'  {report.line(measurement)}', file=sys.stderr, flush=True)
+                measurements.append(measurement)
+        except Skipped as reason:
+            print(f'  skipped: {reason}', file=sys.stderr)
         print(f'  ({time.monotonic() - started:.0f} s)', file=sys.stderr)
     return measurements
 

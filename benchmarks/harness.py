@@ -16,6 +16,10 @@ MS, US = 1e3, 1e6
 """Units in a second."""
 
 
+class Skipped(Exception):
+    """A benchmark can't run here; the text says what it lacks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What a figure should be.

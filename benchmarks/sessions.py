@@ -15,7 +15,7 @@ from sandbox import AsyncSandbox, AsyncSandboxManager
 
 CODE = '1 + 1'
 SIZES, QUICK_SIZES = (1, 10, 50, 100, 200), (1, 10)
-_ROOM = 160 * 2**20  # bytes of free memory that a session is not started without
+_ROOM = 96 * 2**20  # bytes of free memory that a session is not started without
 _LOOK = 0.005
 _STALL = 0.05
 

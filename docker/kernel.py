@@ -32,18 +32,20 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.autocall import ZMQExitAutocall
 from IPython.core.formatters import DisplayFormatter
+from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.profiledir import ProfileDir
 from traitlets import Type, default, observe
 from traitlets.config import Config
 
+from . import files
 from .messages import Messages
 from .output import Publisher, Stream
 
 sys.modules['debugpy'] = None  # type: ignore[assignment]
 """The debugger is of no use here, and to import it takes a quarter of the kernel's start."""
 for _name in (
-    *('IPython.core.completerlib', 'IPython.core.debugger', 'IPython.core.oinspect'),
-    *('IPython.extensions.storemagic', 'ipykernel.debugger'),
+    *('IPython.core.completerlib', 'IPython.core.debugger', 'IPython.core.logger'),
+    *('IPython.core.oinspect', 'IPython.extensions.storemagic', 'ipykernel.debugger'),
     *('tornado.platform.asyncio', 'tornado.queues', 'unicodedata'),
 ):
     importlib.import_module(_name)  # a kernel that is forked from here has them, too
@@ -166,6 +168,8 @@ class Kernel(IPythonKernel):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.before_code: Callable[[], None] | None = None
+        self.workspace: Listing | None = None
+        self._rehearsed = False
         self._streams = sys.stdout, sys.stderr
         self._pipes = {number: os.dup(number) for number in (1, 2)}
 
@@ -183,6 +187,14 @@ class Kernel(IPythonKernel):
         """Let an interrupt break off what a request runs, but not what it sends."""
         self.iopub_thread.forget()
         self.saved_sigint_handler = signal.signal(signal.SIGINT, self.iopub_thread.on_interrupt)
+
+    async def kernel_info_request(self, *args: Any) -> None:
+        """Answer whether there is a kernel; while the host reads that, make ready for a cell."""
+        await super().kernel_info_request(*args)
+        if not self._rehearsed:
+            self._rehearsed = True
+            rehearse()
+            self.shell.display_formatter.format(0)
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Answer the request to run a cell, even when an interrupt comes before the cell."""
@@ -202,12 +214,18 @@ class Kernel(IPythonKernel):
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run a cell; a failure while its failure is reported is answered as well."""
+        reply = await self._reply_of(*args, **kwargs)
+        if self.workspace and self.workspace.is_unchanged():
+            reply['workspace_unchanged'] = True  # the host need not ask for a listing
+        return reply
+
+    async def _reply_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         try:
             self.iopub_thread.let_go()
             if self.before_code:
                 prepare, self.before_code = self.before_code, None
                 prepare()
-            return await super().do_execute(*args, **kwargs)
+            return dict(await super().do_execute(*args, **kwargs))
         except BaseException as error:
             return {
                 'status': 'error',
@@ -227,6 +245,27 @@ class Kernel(IPythonKernel):
         for stream in self._streams:
             stream.drain()
             stream.flush()
+
+
+class Listing:
+    """What a cell finds in the workspace, beside what the last one has left there.
+
+    A host that believes a cell about this may learn of its files late: so it would of files that
+    the cell has a thread write afterwards.
+    """
+
+    MOST = 32
+
+    def __init__(self, workspace: str) -> None:
+        self._workspace = files.Workspace(workspace)
+        self._known: Any = None
+
+    def is_unchanged(self) -> bool:
+        """Tell whether all is as it was when this was last asked; no where that takes long."""
+        before, self._known = self._known, None
+        with contextlib.suppress(Exception):  # the cell may have left no descriptors, or worse
+            self._known = self._workspace.list('', self.MOST, digests=True, quick=True)
+        return before is not None and bool(before == self._known)
 
 
 class Profile(ProfileDir):
@@ -317,6 +356,11 @@ def start_in_context(self: threading.Thread, start: Any = threading.Thread.start
     start(self)
 
 
+def rehearse() -> None:
+    """Do what the first cell would have to do: compile the patterns that tell tokens."""
+    TransformerManager().transform_cell('1')
+
+
 def seed_font_cache() -> None:
     """Give matplotlib the image's font cache: it wants a folder it may write to."""
     seed, target = os.environ.pop('SANDBOX_FONT_CACHE', ''), os.environ.get('MPLCONFIGDIR', '')
@@ -352,6 +396,7 @@ def run(connection_file: str, workspace: str) -> None:
     app.initialize([])
     app.log.setLevel(app.log_level)  # else records are made that nobody sees
     ipkernel._accepts_parameters = _accepts_parameters
+    app.kernel.workspace = Listing(workspace)
     app.kernel.before_code = functools.partial(prepare_for_code, workspace)
     os.chdir(workspace)
     threading.Thread.start = start_in_context  # type: ignore[method-assign]

@@ -13,6 +13,7 @@ request to start it. The kernel is forked twice, so that the supervisor adopts i
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import shutil
@@ -207,6 +208,8 @@ class Server:
                     return
             if name not in self._tried:
                 self._tried[name] = attempt(name)
+        self._load('kernel').rehearse()
+        draw()
         gc.freeze()
         os.waitpid(_fork(lambda: None), 0)  # libraries that know of forks end their threads before
         if threads() > 1:
@@ -223,6 +226,17 @@ def attempt(name: str) -> str:
     except Exception as error:
         return f'{type(error).__name__}: {error}'[:MAX_REASON]
     return ''
+
+
+def draw() -> None:
+    """Draw a plot, if matplotlib is there: a first one finds fonts, and imports much."""
+    if 'matplotlib.pyplot' not in sys.modules:
+        return
+    with contextlib.suppress(Exception):  # it is of no importance
+        figure = importlib.import_module('matplotlib.figure').Figure()
+        figure.add_subplot().plot([0, 1])
+        canvas = importlib.import_module('matplotlib.backends.backend_agg').FigureCanvasAgg(figure)
+        canvas.print_png(io.BytesIO())
 
 
 def leave_home() -> None:

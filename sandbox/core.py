@@ -88,6 +88,7 @@ class Session:
         self._loss_told = False  # whether the last result said that state was lost
         self._outputs = Outputs(policy)
         self._files: FileState | None = {}  # as last seen; None when they may have changed
+        self._files_missed = False  # whether there were more than that
         self._file_calls = 0
         self._process = os.getpid()
         self.last_used = time.monotonic()
@@ -299,7 +300,10 @@ class Session:
         before = self._files or {}
         if machine.loss is not None:
             return (), (), False
+        if machine.unchanged and not kept and self._files is not None:
+            return (), (), self._files_missed
         self._files, more = await self._look(machine)
+        self._files_missed = more
         if self._files is None:
             return (), (), True
         changed = {

@@ -56,6 +56,7 @@ class FakeMachine:
         self.id = f'fake-{next(self._ids)}'
         self.loss: str | None = None
         self.has_kernel = True
+        self.unchanged = False
         self.files = FakeFiles(policy)
         self.endpoint = Endpoint({}, '', Path())
         self._policy = policy

@@ -254,6 +254,16 @@ def test_changes_are_told_by_content(make: MakeBox) -> None:
         'os.utime("sly", ns=(before.st_atime_ns, before.st_mtime_ns))'
     )
     assert [info.path for info in box.execute(code).artifacts] == ['sly']
+    assert box.execute('1').artifacts == ()
+    mapped = (
+        'import mmap\nwith open("sly", "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:\n'
+        '    memory[:4] = b"more"'
+    )
+    assert [info.path for info in box.execute(mapped).artifacts] == ['sly']
+    assert box.execute('1').artifacts == ()
+    box.upload(b'given', name='given')
+    assert box.execute('1').artifacts == ()
+    assert [i.path for i in box.execute('open("given", "w").close()').artifacts] == ['given']
 
 
 @expectation(26)

@@ -76,6 +76,11 @@ class Machine(Protocol):
         """Whether a kernel is there that waits for a cell."""
         ...
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether the last cell has left the files just as the one before it, if that is known."""
+        ...
+
     def assign(self, session: str, policy: SandboxPolicy) -> None:
         """Give it to a session, with a policy that differs in what the host enforces only."""
         ...
@@ -137,6 +142,7 @@ class KernelMachine:
 
     def __init__(self, instance: Instance, policy: SandboxPolicy, supervisor: Supervisor) -> None:
         self.loss: str | None = None
+        self.unchanged = False
         self._instance = instance
         self._policy = policy
         self._supervisor = supervisor
@@ -215,10 +221,13 @@ class KernelMachine:
         except SandboxError:
             ending.loss = self.loss or await self._describe_loss()
         finally:
-            await watch.close()
+            watch.close()
         if ending.stopped and ending.loss is None:
             ending.loss = self.loss  # it was stopped because all of it is being closed
         ending.reply, ending.output_ended = cell.reply, cell.idle
+        self.unchanged = (cell.reply or {}).get('workspace_unchanged') is True
+        if cell.reply is not None:
+            self._supervisor.seen_alive()
         if ending.state_preserved:
             self._ending = None  # otherwise the kernel stays unfit until it is replaced
         elif ending.loss is not None:

@@ -165,6 +165,10 @@ class Supervisor:
         there = self.exit is None and not self.lost
         return there and time.monotonic() - self._heard < _NOW
 
+    def seen_alive(self) -> None:
+        """Take note that its kernel, which does not outlive it, has answered."""
+        self._heard = time.monotonic()
+
     async def probe(self) -> None:
         """Return if the sandbox answers, soon.
 

@@ -41,9 +41,9 @@ class Watch:
         )
         return bool(done)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Wait for nothing any more."""
-        await cancel(self._stop)
+        self._stop.cancel()
 
 
 async def cancel(*tasks: asyncio.Task[Any]) -> None:

@@ -1,6 +1,7 @@
 """Parsing a reply while it arrives."""
 
 import re
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from lagent.prompts.parsers.fences import is_code
@@ -14,6 +15,7 @@ _LONGEST_FENCE = 200
 
 
 Kind: TypeAlias = Literal['text', 'code', 'reasoning']
+Search: TypeAlias = Callable[[str], re.Match[str] | None]
 
 
 class Segment(NamedTuple):
@@ -112,36 +114,49 @@ class _Splitter:
         self.closer = ''
         self.fence = ''
         self.out: list[Segment] = []
-        self.patterns: dict[tuple[str, bool, bool], re.Pattern[str]] = {}
+        self.searches: dict[tuple[str, bool, bool], tuple[Search, Search]] = {}
+        self.search()
 
     def feed(self, chunk: str, *, final: bool = False) -> list[Segment]:
-        if chunk and self.at == len(self.buffer) and not self.may_decide(chunk):
-            self.line_start = chunk.endswith('\n')
+        # Most chunks end here: nothing but more of the same can begin or end in them.
+        if (
+            chunk
+            and self.at == len(self.buffer)
+            and (self.maybe(chunk) is None or self.surely(chunk) is None)
+        ):
+            if (line_start := chunk[-1] == '\n') is not self.line_start:
+                self.line_start = line_start
+                self.search()
             return [Segment(self.kind, chunk)]
         self.buffer = self.buffer[self.at :] + chunk
         self.at = 0
         while self.at < len(self.buffer) and self.step(final=final):
             pass
+        self.search()
         out, self.out = self.out, []
         return out
 
-    def may_decide(self, chunk: str) -> bool:
-        """Whether anything but more of the same can begin or end in a chunk."""
+    def search(self) -> None:
+        """Choose what finds the chunks that something begins or ends in, as things stand."""
         state = (self.closer, bool(self.fence), self.line_start)
-        pattern = self.patterns.get(state)
-        if pattern is None:
-            pattern = self.patterns[state] = self.pattern()
-        return pattern.search(chunk) is not None
+        if state not in self.searches:
+            self.searches[state] = self.new_search()
+        self.maybe, self.surely = self.searches[state]
 
-    def pattern(self) -> re.Pattern[str]:
-        """What occurs in every chunk that a token or a fence begins in, as things stand."""
+    def new_search(self) -> tuple[Search, Search]:
+        """A quick search that finds too many of them, and a slower one that is right."""
         tokens = [self.closer] if self.closer else [] if self.fence else list(self.openers)
-        parts = [re.escape(token[0]) for token in tokens]
+        firsts = {re.escape(token[0]) for token in tokens}
+        parts = list(firsts)
         if self.languages and not self.closer:
+            firsts.add(r'\n')
             parts.append(r'\n[ \t]*+[`~]|\n[ \t]++\Z')
             if self.line_start:
                 parts.append(r'\A[ \t]*+(?:[`~]|\Z)')
-        return re.compile('|'.join(parts) or r'(?!)')
+        surely = re.compile('|'.join(parts) or r'(?!)').search
+        if self.line_start or not firsts:
+            return surely, surely
+        return re.compile(f'[{"".join(firsts)}]').search, surely
 
     def step(self, *, final: bool) -> bool:
         """Decide about what comes next; False if more of the reply must come first."""

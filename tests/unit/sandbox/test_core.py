@@ -216,3 +216,20 @@ async def test_a_session_is_busy_while_its_files_are_used():
         assert await reading == b'x'
         assert not box.busy
         assert box.last_used > 0.0
+
+
+async def test_a_machine_that_knows_of_no_change_is_not_asked_for_its_files():
+    backend = GatedBackend()
+    async with AsyncSandbox(backend=backend) as box:
+        assert (await box.execute('1')).artifacts == ()
+        (machine,) = backend.machines
+        data = b'made by a cell that says nothing of it'
+
+        async def chunks():
+            yield data
+
+        await machine.files.write('new.txt', len(data), chunks())
+        machine.unchanged = True
+        assert (await box.execute('2')).artifacts == ()
+        machine.unchanged = False
+        assert [info.path for info in (await box.execute('3')).artifacts] == ['new.txt']
