@@ -260,6 +260,7 @@ PUBLIC = {
         'SandboxManager',
         'SandboxPolicy',
         'StartFailed',
+        'Survival',
         'Timings',
         'Truncation',
         'blocking',
