@@ -7,6 +7,9 @@ how many random kills there are.
 
 import json
 import os
+import runpy
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,9 +24,12 @@ from typing import Any
 import pytest
 
 from sandbox import reaper
+from sandbox.backends.engine import engine as lent_engine
+from sandbox.image import image_tag
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get('LAGENT_CHAOS_KILLS', '12'))
+ENGINE = runpy.run_path(str(ROOT / 'tests/integration/sandbox/test_engine_restart.py'))
 UNKNOWN = 'It is not known whether this'
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -98,6 +104,15 @@ def check(folder: Path, counter: Counting, runs: list[str]) -> Counter[str]:
         steps = ['cell 1', 'count', 'cell 2', 'count once', 'cell 3']
         assert words == [f'go: {step}' for step in steps]
         first, count, second, once, third = results
+        if UNKNOWN in count:
+            seen['unknown calls'] += 1
+        else:
+            assert count == 'counted'
+            counted += 1
+        assert once == 'counted'
+        if any(cell['outcome'] == 'unknown' for cell in (first, second, third)):
+            seen['runs with a cell that is told to be unknown'] += 1
+            continue
         assert [cell['outcome'] for cell in (first, second, third)] == ['ok', 'ok', 'ok'], answer
         assert first['result'] == '[1]'
         assert (second['stdout'], second['result']) == ('0\n1\n2\n3\n4\n', '[1, 2]')
@@ -105,12 +120,6 @@ def check(folder: Path, counter: Counting, runs: list[str]) -> Counter[str]:
         notices = [notice for cell in (first, second, third) for notice in cell['notices']]
         seen['cells read again'] += sum('read again' in notice for notice in notices)
         seen['cells run again'] += sum('run again' in notice for notice in notices)
-        assert once == 'counted'
-        if UNKNOWN in count:
-            seen['unknown calls'] += 1
-        else:
-            assert count == 'counted'
-            counted += 1
     # A call that is said to be unknown may have happened; no other has, and none twice.
     assert counted <= counter.plain <= counted + seen['unknown calls']
     assert len(counter.keys) == len(runs)
@@ -121,6 +130,7 @@ def check(folder: Path, counter: Counting, runs: list[str]) -> Counter[str]:
 def test_killed_at_random(folder, counter, record_property):
     done = work(folder, counter, seed=1, kills=KILLS, how='random')
     seen = check(folder, counter, done['runs'])
+    assert seen['runs with a cell that is told to be unknown'] == 0
     print(done, seen)
     record_property('chaos', f'{done} {seen}')
     assert done['kills'] >= KILLS
@@ -131,5 +141,42 @@ def test_killed_at_every_boundary(folder, counter, record_property):
     most = KILLS if KILLS < 200 else 1_000
     done = work(folder, counter, seed=2, kills=most, how='moments')
     seen = check(folder, counter, done['runs'])
+    assert seen['runs with a cell that is told to be unknown'] == 0
     print(done, seen)
     record_property('chaos', f'{done} {seen}')
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Docker engine of the test's own that has the kernel image."""
+    if os.geteuid() != 0 or any(shutil.which(name) is None for name in ENGINE['PROGRAMS']):
+        pytest.skip('needs root and the programs of an engine')
+    with tempfile.TemporaryDirectory(prefix='e-') as name:
+        own = ENGINE['Engine'](Path(name))
+        with lent_engine(300) as client:
+            image = b''.join(client.images.get(image_tag()).save(named=image_tag()))
+        monkeypatch.setenv('DOCKER_HOST', own.host)
+        try:
+            own.start()
+            with lent_engine(300) as client:
+                client.images.load(image)
+            yield own
+        finally:
+            own.end()
+            ENGINE['unmount'](own.folder)
+
+
+@pytest.mark.timeout(600)
+def test_program_and_engine_killed(engine, folder, counter):
+    """What is killed with the engine is gone: recorded cells are run again, others told."""
+    runs = []
+    for seed, moments in enumerate((6, 14, 22, 26, 30)):
+        first = work(folder, counter, seed, moments, 'once')
+        assert not first['ended']
+        engine.end(signal.SIGKILL)
+        engine.start()
+        assert work(folder, counter, seed, sys.maxsize, 'once')['ended']
+        runs += first['runs']
+    seen = check(folder, counter, runs)
+    print(seen)
+    assert seen['cells run again'] + seen['runs with a cell that is told to be unknown'] > 0

@@ -1,8 +1,9 @@
 """A task of five steps, done by processes that are killed again and again; executed by test_chaos.
 
-Arguments: the folder, the port of the counter, a seed, how many kills, and how: ``random``, or
-``moments``, which kills the first process at its first moment, the second at its second, and so on.
-A moment is before and after each write to the journal and each effect.
+Arguments: the folder, the port of the counter, a seed, how many kills, and how: ``random``;
+``moments``, which kills the first process at its first moment, the second at its second, and so on;
+or ``once``, which lets one process live for that many moments of the run that the seed names. A
+moment is before and after each write to the journal and each effect.
 
 Processes are forked from this one, which has only imported what they need: that makes them quick to
 begin. It prints what was done as JSON.
@@ -163,6 +164,10 @@ def main() -> None:
     """Do runs until there were as many kills as wanted."""
     folder, how = Path(sys.argv[1]), sys.argv[5]
     dice, wanted = random.Random(int(sys.argv[3])), int(sys.argv[4])
+    if how == 'once':
+        run_id = f'once-{sys.argv[3]}'
+        print(json.dumps({'runs': [run_id], 'ended': lived(folder, run_id, wanted, 120.0)}))
+        return
     began = time.monotonic()
     kills, runs = 0, []
     while kills < wanted:
