@@ -18,8 +18,9 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 
 from lagent.console import ConsoleView, printable
-from lagent.effects import Event, subscribe
+from lagent.effects import Subscriber, subscribe
 from lagent.errors import LagentError, LimitExceeded, ModelError, ParseFailed, RunSuspended
+from lagent.events import JsonLines
 from lagent.journal import Approval
 from lagent.runs_cli import WAITING, resume, runs_app
 from lagent.version import __version__
@@ -102,7 +103,8 @@ def run(
 ) -> None:
     """Answer one question, then exit with a code that tells how it went."""
     console = Console(stderr=json_lines)
-    view = JsonView() if json_lines else ConsoleView(console)
+    lines = JsonLines(sys.stdout, deltas=False)
+    view: Subscriber = lines if json_lines else ConsoleView(console)
     if journal is None and (run_id is not None or ask):
         raise typer.BadParameter('--run-id and --ask need a --journal')
     options = (files, model, base_url, backend, unsafe, timeout, max_turn)
@@ -123,7 +125,7 @@ def run(
             )
         saved = _save(coder, save, console)
         if json_lines:
-            print_json(event='answer', answer=str(answer.content), type=answer.type)
+            lines.write(event='answer', answer=str(answer.content), type=answer.type)
         else:
             _show_answer(console, answer)
         if answer.type == 'limit':
@@ -305,45 +307,6 @@ def _show_answer(console: Console, answer: Any) -> None:
 def _show_error(console: Console, error: Exception) -> None:
     console.print(f'[red]{type(error).__name__}[/]: ', end='')
     console.print(printable(str(error)), markup=False, highlight=False)
-
-
-class JsonView:
-    """A subscriber that prints the events of a run as JSON lines."""
-
-    def __call__(self, event: Event) -> None:
-        """Print an event; deltas of a model's text are left to the reply that they make up.
-
-        Args:
-            event: what happened.
-        """
-        kind, seconds = event.effect.kind, round(event.elapsed, 4)
-        if event.replayed:
-            if event.type == 'begin':
-                print_json(event='replayed', of=kind, name=event.effect.name)
-        elif event.type == 'error':
-            print_json(event='error', of=kind, message=str(event.data), seconds=seconds)
-        elif kind == 'model' and event.type == 'end':
-            print_json(event='reply', text=str(event.data), seconds=seconds)
-        elif kind == 'kernel' and event.type == 'begin':
-            print_json(event='code', code=event.effect.payload)
-        elif kind == 'kernel' and event.type == 'delta':
-            print_json(event='output', output=event.data.to_dict())
-        elif kind == 'kernel' and event.type == 'end':
-            result = event.data.to_dict()
-            print_json(
-                event='result', seconds=seconds, **{**result, 'outputs': len(result['outputs'])}
-            )
-
-
-def print_json(**values: Any) -> None:
-    """Print a JSON object on a line of standard output.
-
-    Args:
-        values: its members.
-    """
-    # In ASCII, since what a model or a kernel wrote may hold halves of surrogate pairs.
-    sys.stdout.write(json.dumps(values) + '\n')
-    sys.stdout.flush()
 
 
 def main() -> None:

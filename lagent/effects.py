@@ -9,15 +9,16 @@ such as a journal that knows the result from an earlier attempt, tells subscribe
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
 from lagent.context import RunContext, run_context
 from lagent.flow import Flow, call
+from lagent.watch import watched_effect, watchers
 
 T = TypeVar('T')
 
@@ -34,10 +35,13 @@ class Effect:
         payload: what is asked: messages, parameters, or source code.
         idempotent: whether doing it twice is as good as once; always so for a model's reply.
         network: whether it can reach other machines, as far as its owner knows.
+        aside: whether it is the program's own, see `beside`.
         inquire: makes the flow that finds out how the effect ended, if it was begun in an earlier
             process: it is given the effect's id (see `effect_id`) and returns `Ended`, or
             ``'not_begun'``, or None where nothing can be known.
         edited: makes the flow that does the effect with another payload, of somebody's choice.
+        provider: whose API or engine the model is asked through; ``''`` where that is not known.
+        call_id: what the model's provider calls the tool call, where it has a name.
     """
 
     kind: Literal['model', 'tool', 'kernel']
@@ -45,8 +49,11 @@ class Effect:
     payload: Any
     idempotent: bool = False
     network: bool = False
+    aside: bool = False
     inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
     edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)
+    provider: str = field(default='', repr=False, compare=False)
+    call_id: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def repeatable(self) -> bool:
@@ -98,6 +105,8 @@ class Stage(IntEnum):
 
     JOURNAL = 10
     """Knows results from before; approval is asked here, for effects that are not known yet."""
+    CASSETTE = 15
+    """Stands for the world: gives what it gave when it was recorded, to the journal, too."""
     LIVE = 20
     """Sees only what is really going to be done."""
 
@@ -137,6 +146,7 @@ _interceptors: ContextVar[tuple[tuple[Stage, Interceptor], ...]] = ContextVar(
 )
 _subscribers: ContextVar[tuple[Subscriber, ...]] = ContextVar('lagent_subscribers', default=())
 _running: ContextVar[_Running | None] = ContextVar('lagent_effect', default=None)
+_offline: ContextVar[frozenset[str]] = ContextVar('lagent_offline', default=frozenset())
 
 
 @contextmanager
@@ -173,6 +183,31 @@ def intercept(interceptor: Interceptor, stage: Stage) -> Iterator[None]:
             _interceptors.reset(token)
 
 
+@contextmanager
+def offline(kinds: Iterable[str]) -> Iterator[None]:
+    """Say that all effects of some kinds inside the ``with`` block are known from before.
+
+    Args:
+        kinds: ``'model'``, ``'tool'``, ``'kernel'``.
+    """
+    token = _offline.set(_offline.get() | frozenset(kinds))
+    try:
+        yield
+    finally:
+        # An abandoned stream is ended by the collector, in whatever context that runs.
+        with suppress(ValueError):
+            _offline.reset(token)
+
+
+def is_offline(kind: str) -> bool:
+    """Whether nothing of a kind is done here, so that what does it may be missing.
+
+    Args:
+        kind: ``'model'``: a model may be made without its key. ``'kernel'``: there is no sandbox.
+    """
+    return kind in _offline.get()
+
+
 def replay(
     effect: Effect, context: RunContext, elapsed: float, result: Any, *, failed: bool = False
 ) -> None:
@@ -185,6 +220,8 @@ def replay(
         result: what it gave, or the exception that it raised.
         failed: whether it is that.
     """
+    for watcher in watchers():
+        watcher.replayed(effect)
     _publish(Event('begin', effect, None, context, 0.0, replayed=True))
     if effect.kind == 'model' and not failed:
         context.usage.count_reply(result)
@@ -286,6 +323,28 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
         doing = _done(effect, context, flow)
         for _, interceptor in reversed(_interceptors.get()):
             doing = interceptor(effect, context, doing)
+        return (yield from watched_effect(effect, context, doing))
+
+
+def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Flow[T]:
+    """The flow of what a program does for itself where its agents do their effects.
+
+    Such as a look at the files of a sandbox: it is charged to no limit, and nobody is told of it. A
+    cassette holds it, since it is not possible without the sandbox.
+
+    Args:
+        effect: what is asked of whom.
+        flow: the flow that does it.
+        session: the session; that of the run by default.
+
+    Returns:
+        The flow's result.
+    """
+    with run_context(session) as context:
+        effect, doing = replace(effect, aside=True), flow
+        for stage, interceptor in reversed(_interceptors.get()):
+            if stage is Stage.CASSETTE:
+                doing = interceptor(effect, context, doing)
         return (yield from doing)
 
 

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lagent.console import printable
-from lagent.errors import JournalError, RunSuspended
+from lagent.errors import ExtraMissing, JournalError, RunSuspended
+from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run
@@ -42,6 +44,15 @@ _STYLES = {
 _OWN = (
     'lagent.'  # factories with arguments are ours: a journal must not say what is called with what
 )
+
+
+class Form(StrEnum):
+    """What a run can be written as."""
+
+    TRAJECTORY = 'trajectory'
+    NOTEBOOK = 'notebook'
+    EVENTS = 'events'
+
 
 runs_app = typer.Typer(name='runs', help='Recorded runs.', no_args_is_help=True)
 
@@ -99,6 +110,33 @@ def show(
             console.print(Text(_indented(line.detail, full)), style='dim')
         if (ending := ending_of(journal, run)) is not None:
             console.print(Text(f'= {_indented(ending, full).strip()}', style='bold'))
+
+
+@runs_app.command()
+def export(
+    run_id: RunId,
+    form: Annotated[Form, typer.Option('--format', '-f', help='What to write.')],
+    to: Annotated[
+        typer.FileTextWrite, typer.Option('--to', '-o', encoding='utf-8', help='File.')
+    ] = '-',  # type: ignore[assignment]
+    where: Where = DEFAULT_JOURNAL,
+) -> None:
+    """Write a run for other programs: training data, a Jupyter notebook, or its events.
+
+    Trajectories and events are JSON lines. Token ids hold what the model was told and said, also
+    what the journal has taken out of texts.
+    """
+    from lagent import export as exports
+
+    with _journal(where) as journal:
+        run = _find(journal, run_id)
+        if form is Form.NOTEBOOK:
+            lines = [json.dumps(exports.notebook(journal, run), indent=1)]
+        elif form is Form.TRAJECTORY:
+            lines = [json.dumps(each.to_dict()) for each in exports.trajectories(journal, run)]
+        else:
+            lines = [as_line(line) for line in exports.events(journal, run)]
+    to.writelines(f'{line}\n' for line in lines)
 
 
 @runs_app.command()
@@ -195,7 +233,7 @@ def _journal(where: str) -> Iterator[Journal]:
         _check_there(where)
         with runs_.opened(where) as journal:
             yield journal
-    except JournalError as error:
+    except (JournalError, ExtraMissing) as error:
         Console(stderr=True).print(Text(printable(str(error)), style='red'))
         raise typer.Exit(USAGE) from None
 

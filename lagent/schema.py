@@ -190,7 +190,7 @@ class AgentMessage(BaseModel):
             if 'surrogates not allowed' not in str(error):
                 raise
         text = json.dumps(self.model_dump(mode='json', **kwargs), indent=indent, ensure_ascii=False)
-        return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+        return without_surrogates(text)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Copy the message and what it holds."""
@@ -199,3 +199,20 @@ class AgentMessage(BaseModel):
         copied = self.__copy__()
         vars(copied).update(copy_values(vars(self), {} if memo is None else memo))
         return copied
+
+
+def without_surrogates(text: str) -> str:
+    """Replace what UTF-8 cannot hold.
+
+    Args:
+        text: a text, such as one of a model's or of a file's name.
+
+    Returns:
+        The text with U+FFFD for each half of a surrogate pair that is alone; two halves that
+        belong together become their character.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+    return str(text)

@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +37,11 @@ FINISH_ACTION: dict[str, Any] = {'type': FinishAction}
 
 
 _MAX_PARALLEL = 16  # tools of one message that run at once
+
+# A subclass's `forward` need not know of it.
+_call_id: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+    'lagent_call_id', default=None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +190,15 @@ class ActionExecutor(Responder):
     def _answer(self, kwargs: dict[str, Any]) -> Callable[[AgentMessage], Flow[AgentMessage]]:
         def one(request: _Request) -> Flow[Any]:
             asked = {'name': request.name, 'parameters': request.parameters}
+            token = _call_id.set(request.id)
             try:
                 return (yield from self._ask(self.forward, **asked, **kwargs))
             except LagentError as error:
                 error.results = None  # an agent inside of the tool has remembered them
                 raise
+            finally:
+                with suppress(ValueError):  # an abandoned flow is ended in whatever context
+                    _call_id.reset(token)
 
         def act(message: AgentMessage) -> Flow[AgentMessage]:
             requests = self._requested(message)
@@ -285,6 +295,7 @@ class ActionExecutor(Responder):
             idempotent=tool.declares('idempotent', api),
             network=tool.declares('network', api),
             edited=guarded,
+            call_id=_call_id.get(),
         )
         try:
             return (yield from within(effect, guarded(parameters)))

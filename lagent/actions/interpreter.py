@@ -1,22 +1,17 @@
 """The layer that runs an agent's code in a sandbox, one sandbox a session."""
 
-import asyncio
 import dataclasses
-import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import Future
-from os import PathLike
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic_core import SchemaSerializer, core_schema
 
-import sandbox
+from lagent.actions.cell_codec import compact, complete
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
 from lagent.actions.resumption import Rebuild, Resumption
-from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
-from lagent.context import current_context, resolve_session
+from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source
+from lagent.context import current_context
 from lagent.effects import Effect, Ended, emit, listening, mark_not_begun, within
 from lagent.errors import LimitExceeded, NotDone, OutcomeUnknown, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
@@ -29,19 +24,16 @@ from lagent.view import ModelView
 from sandbox import (
     ExecutionEvent,
     ExecutionResult,
-    FileInfo,
     Outcome,
     SandboxError,
     SandboxPolicy,
+    Survival,
 )
 
 # Other modules of lagent catch `SandboxError` and must not import `sandbox` themselves.
 __all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'execution_results']
 
 _LEAST = 0.001  # seconds that a cell may take
-
-Source = str | PathLike[str]
-Sources = Source | Iterable[Source] | Mapping[str, Source | bytes]
 
 
 class CellResult(ExecutionResult):
@@ -54,7 +46,13 @@ class CellResult(ExecutionResult):
     )
 
 
-register(CellResult, 'cell', CellResult.to_dict, CellResult.from_dict)
+_BLANK = CellResult(Outcome.OK).to_dict()
+register(
+    CellResult,
+    'cell',
+    lambda result: compact(result.to_dict(), _BLANK),
+    lambda values: CellResult.from_dict(complete(values, _BLANK)),
+)
 
 
 def execution_results(message: AgentMessage) -> list[ExecutionResult]:
@@ -75,7 +73,7 @@ def execution_results(message: AgentMessage) -> list[ExecutionResult]:
     ]
 
 
-class Interpreter(Responder):
+class Interpreter(Responder, Sandboxes):
     """Runs the code of an agent's message and answers with what came out.
 
     The message's `formatted` is the dict of a parser, such as `CodeParser`. Its cells run in order
@@ -111,9 +109,6 @@ class Interpreter(Responder):
             again first.
     """
 
-    _manager_class: ClassVar[str] = 'SandboxManager'
-    _wait: ClassVar[Callable[..., Any]] = staticmethod(Future.result)
-
     def __init__(
         self,
         policy: SandboxPolicy | None = None,
@@ -131,36 +126,28 @@ class Interpreter(Responder):
         unsafe: bool = False,
         view: ModelView | None = None,
         hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
-        survival: sandbox.Survival | None = None,
+        survival: Survival | None = None,
         rebuild: Rebuild = 'fresh',
     ) -> None:
-        super().__init__(hooks)
-        self.name = name
-        self.policy = policy or SandboxPolicy()
-        self.timeout = timeout
-        self.tighten = tighten
-        self.view = view or ModelView()
-        self.initial_files = _paths(files)
-        if workspace is not None and backend == 'docker':
-            backend = sandbox.DockerBackend(image=image, workspace=workspace)
-        self._options = {
-            'policy': self.policy,
-            'backend': backend,
-            'image': image,
-            'max_sessions': max_sessions,
-            'warm': warm,
-            'unsafe': unsafe,
-            'survival': survival,
-        }
-        if manager is not None:
-            survival = getattr(manager, 'survival', None)
-        self._survives = survival is not None
+        Responder.__init__(self, hooks)
+        Sandboxes.__init__(
+            self,
+            policy,
+            backend,
+            manager,
+            files,
+            image=image,
+            workspace=workspace,
+            max_sessions=max_sessions,
+            warm=warm,
+            tighten=tighten,
+            unsafe=unsafe,
+            survival=survival,
+        )
         self._resumption = Resumption(name, self._survives, rebuild)
-        self._manager = manager
-        self._owns_manager = manager is None
-        self._closed = False
-        self._lock = threading.Lock()
-        self._preparations = Preparations()
+        self.name = name
+        self.timeout = timeout
+        self.view = view or ModelView()
 
     def __call__(self, message: AgentMessage, session_id: Hashable | None = None) -> AgentMessage:
         """Run the code of a message.
@@ -180,19 +167,6 @@ class Interpreter(Responder):
         """
         return run(self._respond(message, session_id, self._answer))
 
-    def upload(self, paths: Sources, session_id: Hashable | None = None) -> list[FileInfo]:
-        """Copy files into a session's sandbox.
-
-        Args:
-            paths: a file of the host, or several; or a dict of names in the sandbox and what is to
-                lie there, paths or bytes.
-            session_id: the session; inside an agent's call its session, else 0.
-
-        Returns:
-            The files in the sandbox.
-        """
-        return run(self._upload(paths, session_id))
-
     def execute(
         self, code: str, session_id: Hashable | None = None, timeout: float | None = None
     ) -> CellResult:
@@ -209,61 +183,6 @@ class Interpreter(Responder):
             What came out.
         """
         return run(self._run_aside(code, session_id, timeout))
-
-    def files(self, session_id: Hashable | None = None) -> list[FileInfo]:
-        """List the files of a session.
-
-        Args:
-            session_id: the session; inside an agent's call its session, else 0.
-
-        Returns:
-            The files in its sandbox.
-        """
-        return run(self._in_session('files', session_id))
-
-    def download(self, name: str, to: Source, session_id: Hashable | None = None) -> Path:
-        """Copy a file out of a session's sandbox.
-
-        Args:
-            name: the file's path in the sandbox.
-            to: folder of the host to put it into.
-            session_id: the session; inside an agent's call its session, else 0.
-
-        Returns:
-            The path of the copy.
-        """
-        path: Path = run(self._in_session('download', session_id, name, to=to))
-        return path
-
-    def interrupt(self, session_id: Hashable | None = None) -> None:
-        """Interrupt the cell that a session is running, if there is one.
-
-        Args:
-            session_id: the session; inside an agent's call its session, else 0.
-        """
-        run(self._interrupt(session_id))
-
-    def close_session(self, session_id: Hashable | None = None) -> None:
-        """Remove a session's sandbox with its variables and files, if there is one.
-
-        Args:
-            session_id: the session; inside an agent's call its session, else 0.
-        """
-        run(self._close_session(session_id))
-
-    def close(self) -> None:
-        """Remove all sandboxes; the interpreter can't be used any more.
-
-        Raises:
-            SandboxError: a sandbox could not be removed; closing again tries it again.
-        """
-        run(self._close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def _answer(self, message: AgentMessage) -> Flow[AgentMessage]:
         request = requested_code(message)
@@ -372,98 +291,25 @@ class Interpreter(Responder):
     def _run_aside(
         self, code: str, session: Hashable | None, timeout: float | None
     ) -> Flow[CellResult]:
+        return (
+            yield from self._beside('execute', code, self._aside(code, session, timeout), session)
+        )
+
+    def _aside(
+        self, code: str, session: Hashable | None, timeout: float | None
+    ) -> Flow[CellResult]:
         box = yield from self._box(session)
         return (yield from self._execute(box, code, timeout))
 
-    def _sandboxes(self) -> Any:
-        with self._lock:
-            if self._closed:
-                raise sandbox.SandboxClosed('The interpreter is closed.', hint='Make a new one.')
-            if self._manager is None:
-                self._manager = getattr(sandbox, self._manager_class)(**self._options)
-            return self._manager
 
-    def _box(self, session: Hashable | None) -> Flow[Any]:
-        return (yield from self._prepared_box(session))[0]
-
-    def _prepared_box(self, session: Hashable | None) -> Flow[tuple[Any, Any]]:
-        """The flow of a session's sandbox, and of what preparing it gave if that was needed."""
-        session = resolve_session(session)
-        box = yield from self._sandbox(self._sandboxes(), session)
-        once = self._preparations.once
-        return box, (yield from once(box, session, self._is_unprepared, self._prepare, self._wait))
-
-    def _sandbox(self, manager: Any, session: Hashable) -> Flow[Any]:
-        changes = self.tighten(session) if self.tighten else {}
-        stricter = {'policy': manager.policy.tighten(**changes)} if changes else {}
-        return (yield from call(manager.session, self._name(session), **stricter))
-
-    def _name(self, session: Hashable | None) -> str:
-        return names_of(self._manager).of(resolve_session(session))
-
-    def _is_unprepared(self, box: Any, ready: Readiness) -> bool:
-        is_supplied = ready.supplied and ready.container == box.container_id
-        return bool(self.initial_files) and not is_supplied
-
-    def _prepare(self, box: Any, ready: Readiness) -> Flow[Any]:
-        there: set[str] = set()
-        if getattr(box, 'adopted', False):  # what code has done to them since is to stay
-            there = {file.path for file in (yield from call(box.files))}
-        for path in self.initial_files:
-            if path.name not in there:
-                yield from call(box.upload, path)
-        ready.supplied, ready.container = True, box.container_id
-
-    def _in_session(
-        self, method: str, session: Hashable | None, *args: Any, **kwargs: Any
-    ) -> Flow[Any]:
-        box = yield from self._box(session)
-        return (yield from call(getattr(box, method), *args, **kwargs))
-
-    def _upload(self, paths: Sources, session: Hashable | None) -> Flow[list[FileInfo]]:
-        box = yield from self._box(session)
-        uploaded: list[FileInfo] = []
-        if isinstance(paths, Mapping):
-            for name, source in paths.items():
-                uploaded += [(yield from call(box.upload, source, name=name))]
-        else:
-            for path in _paths(paths):
-                uploaded += [(yield from call(box.upload, path))]
-        return uploaded
-
-    def _interrupt(self, session: Hashable | None) -> Flow[None]:
-        manager = self._manager
-        if manager and self._name(session) in (yield from call(manager.sessions)):
-            box = yield from self._sandbox(manager, resolve_session(session))
-            yield from call(box.interrupt)
-
-    def _close_session(self, session: Hashable | None) -> Flow[None]:
-        if self._manager is not None:
-            yield from call(self._manager.close_session, self._name(session))
-
-    def _close(self) -> Flow[None]:
-        self._closed = True
-        if self._owns_manager and self._manager is not None:
-            yield from call(self._manager.close)
-
-
-class AsyncInterpreter(AsyncResponder, Interpreter):
+class AsyncInterpreter(AsyncResponder, AsyncSandboxes, Interpreter):
     """An `Interpreter` whose methods are coroutines."""
-
-    _manager_class = 'AsyncSandboxManager'
-    _wait = staticmethod(asyncio.wrap_future)
 
     async def __call__(  # type: ignore[override]
         self, message: AgentMessage, session_id: Hashable | None = None
     ) -> AgentMessage:
         """See `Interpreter.__call__`."""
         return await arun(self._respond(message, session_id, self._answer))
-
-    async def upload(  # type: ignore[override]
-        self, paths: Sources, session_id: Hashable | None = None
-    ) -> list[FileInfo]:
-        """See `Interpreter.upload`."""
-        return await arun(self._upload(paths, session_id))
 
     async def execute(  # type: ignore[override]
         self,
@@ -473,44 +319,6 @@ class AsyncInterpreter(AsyncResponder, Interpreter):
     ) -> CellResult:
         """See `Interpreter.execute`."""
         return await arun(self._run_aside(code, session_id, timeout))
-
-    async def files(  # type: ignore[override]
-        self, session_id: Hashable | None = None
-    ) -> list[FileInfo]:
-        """See `Interpreter.files`."""
-        return await arun(self._in_session('files', session_id))
-
-    async def download(  # type: ignore[override]
-        self, name: str, to: Source, session_id: Hashable | None = None
-    ) -> Path:
-        """See `Interpreter.download`."""
-        return await arun(self._in_session('download', session_id, name, to=to))
-
-    async def interrupt(  # type: ignore[override]
-        self, session_id: Hashable | None = None
-    ) -> None:
-        """See `Interpreter.interrupt`."""
-        await arun(self._interrupt(session_id))
-
-    async def close_session(  # type: ignore[override]
-        self, session_id: Hashable | None = None
-    ) -> None:
-        """See `Interpreter.close_session`."""
-        await arun(self._close_session(session_id))
-
-    async def close(self) -> None:  # type: ignore[override]
-        """See `Interpreter.close`."""
-        await arun(self._close())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-
-def _paths(paths: Source | Iterable[Source]) -> list[Path]:
-    return [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
 
 
 def carried(result: ExecutionResult) -> CellResult:

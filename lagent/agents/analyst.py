@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from lagent.actions.interpreter import SandboxError, Sources
+from lagent.actions.interpreter import SandboxError
+from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
 from lagent.agents.session_keeper import (
     HIDDEN,
@@ -26,7 +27,7 @@ from lagent.view import ModelView
 
 _PREVIEW = 2_000  # characters of an artifact's preview
 _FOLDER = re.compile(r'^(?:sandbox:)?(?:/mnt/data/|/workspace/|\./)?')
-_LINK = re.compile(r'\]\(\s*<?([^()<>\n]+?)>?\s*\)')
+_LINK = re.compile(r'\]\(([^()\n]+)\)')  # one class of characters, so that it takes linear time
 _QUOTED = re.compile(r'`([^`\n]+\.(?:png|jpe?g|svg|pdf|csv|tsv|xlsx|json|parquet|html|txt|md))`')
 
 
@@ -199,7 +200,7 @@ class DataAnalyst(SessionKeeper):
         answer = yield from super()._solve(message, session_id, kwargs)
         made = made_files(self._history(session_id)[before:])
         if made:
-            profiles = yield from self._look(made, session_id)
+            profiles = yield from self._look_at_made(made, session_id)
             info = answer.extra_info if isinstance(answer.extra_info, dict) else {}
             answer.extra_info = {**info, 'artifacts': [_artifact(each) for each in profiles]}
         return answer
@@ -304,6 +305,6 @@ def _shown(name: str) -> str:
 def _references(text: str) -> list[str]:
     """The files that an answer links to or names in backticks."""
     found = [*_LINK.findall(text), *_QUOTED.findall(text)]
-    names = (_FOLDER.sub('', unquote(name).strip()) for name in found)
+    names = (_FOLDER.sub('', unquote(name.strip(' \t<>'))) for name in found)
     is_file = re.compile(r'(?![\w+.-]+:)[^#]*\.\w{1,8}').fullmatch
     return list(dict.fromkeys(name for name in names if is_file(name)))

@@ -22,9 +22,11 @@ from lagent.errors import LimitExceeded
 from lagent.flow import Flow, arun, call, run
 from lagent.hooks import Hook
 from lagent.limits import RunLimits
+from lagent.llms.effect import model_name
 from lagent.memory import Memory, MemoryManager
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
+from lagent.watch import watched_call
 
 MEMORY: dict[str, Any] = {'type': Memory}
 AGGREGATOR: dict[str, Any] = {'type': DefaultAggregator}
@@ -186,8 +188,9 @@ class Agent(Layer):
             gives_limits = decides and context.limits.on_limit == 'return'
             books = self._keep_books(messages, context, kwargs, gives_limits=gives_limits)
             books = books if keep is None else keep(books)
+            turn = exclusive(self, context, books, self._wait_turn, stream_)
             try:
-                return (yield from exclusive(self, context, books, self._wait_turn, stream_))
+                return (yield from watched_call(self, context, turn))
             except LimitExceeded as limit:
                 if not gives_limits:
                     raise
@@ -260,7 +263,7 @@ class Agent(Layer):
     ) -> Flow[AgentMessage]:
         session_id = resolve_session(session)
         prompt = self._prompt(messages, session_id)
-        effect = Effect('model', model_name(self.llm), prompt)
+        effect = model_effect(self.llm, prompt)
         reply = yield from perform(effect, self._chat, prompt, session_id, kwargs)
         return self._parse(reply)
 
@@ -307,19 +310,17 @@ class AsyncAgent(Agent):
         return self.llm.chat(prompt, session_id, **kwargs)
 
 
-def model_name(llm: Any) -> str:
-    """What a model is called in events and errors.
+def model_effect(llm: Any, prompt: Any) -> Effect:
+    """The effect of asking a model.
 
     Args:
         llm: a model object of any kind.
+        prompt: what it is asked.
 
     Returns:
-        Its model type or path where it has one, else its class's name.
+        The effect, named after the model.
     """
-    for attribute in ('model_type', 'path'):
-        if isinstance(name := getattr(llm, attribute, None), str):
-            return name
-    return type(llm).__name__
+    return Effect('model', model_name(llm), prompt, provider=getattr(llm, 'provider', ''))
 
 
 def _as_message(message: Any) -> AgentMessage:

@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeVar
 
-from lagent.actions.interpreter import SandboxError, Source, Sources, execution_results
+from lagent.actions.interpreter import SandboxError, execution_results
+from lagent.actions.sandboxes import Source, Sources
 from lagent.agents.coder import Coder
 from lagent.agents.sessions import exclusive
 from lagent.analysis.look import MOST, SECONDS, found_profiles, look_code
@@ -126,7 +127,15 @@ class SessionKeeper(Coder):
         infos = yield from call(self.interpreter.files, session_id=session_id)
         there = {info.path: info for info in infos}
         kept = [there[info.path] for info in made if info.path in there]
-        return (yield from self._look(kept, session_id))
+        return (yield from self._look_at_made(kept, session_id))
+
+    def _look_at_made(self, infos: Sequence[Any], session_id: Hashable) -> Flow[list[FileProfile]]:
+        """Have the first files that code made looked at: how many there are is its own choice."""
+        profiles = yield from self._look(infos[:MOST], session_id)
+        for info in infos[MOST:]:
+            reason = f'it was not looked at: only the first {MOST} of {len(infos):,} files were'
+            profiles.append(FileProfile(path=info.path, size=info.size, error=reason))
+        return profiles
 
     # Sessions
 
@@ -165,6 +174,11 @@ class SessionKeeper(Coder):
             if message.type == UPLOAD and isinstance(message.extra_info, dict)
             for name in message.extra_info.get('files', ())
         )
+        if target.name in names:
+            raise FileExistsError(
+                f'{target.name} is also a file of the session, which belongs beside the notebook; '
+                'nothing was written. Export under another name.'
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=target.parent, prefix='.export-') as scratch:
             if names:

@@ -7,11 +7,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from lagent.agents.base import Agent, AsyncAgent, model_name
+from lagent.agents.base import Agent, AsyncAgent, model_effect
 from lagent.agents.growing_reply import GrowingReply
 from lagent.agents.sessions import wait_async
 from lagent.context import resolve_session
-from lagent.effects import Effect, emit, within
+from lagent.effects import emit, within
 from lagent.flow import Emit, Flow, astream, each, stream
 from lagent.schema import AgentMessage, ModelStatusCode
 
@@ -112,7 +112,7 @@ class StreamingAgent(Agent):
             yield from each(self.llm.stream_chat(prompt, session_id=session_id, **kwargs), show)
             return growing.text
 
-        effect = Effect('model', model_name(self.llm), prompt)
+        effect = model_effect(self.llm, prompt)
         reply = yield from within(effect, reading())
         if last is None and reply:  # it is known from a journal, and comes in one piece
             growing.grow(reply)

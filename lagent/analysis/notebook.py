@@ -11,7 +11,7 @@ from lagent.actions.interpreter import execution_results
 from lagent.analysis.sanitize import safe_bundle, safe_markdown
 from lagent.prompts.parsers import ToolStatusCode
 from lagent.prompts.parsers.fences import fence_for
-from lagent.schema import AgentMessage
+from lagent.schema import AgentMessage, without_surrogates
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_CELLS = 2_000
@@ -89,7 +89,7 @@ def to_notebook(messages: Sequence[AgentMessage], author: str) -> Notebook:
 
 
 def write_notebook(notebook: Notebook, path: str | PathLike[str]) -> Path:
-    """Write a notebook, whole or not at all.
+    """Write a notebook, whole or not at all; halves of surrogate pairs become U+FFFD.
 
     Args:
         notebook: what `to_notebook` gave.
@@ -101,7 +101,8 @@ def write_notebook(notebook: Notebook, path: str | PathLike[str]) -> Path:
     target = Path(path)
     part = target.with_name(f'.{target.name}.part')
     try:
-        part.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + '\n', 'utf-8')
+        text = json.dumps(notebook, indent=1, ensure_ascii=False) + '\n'
+        part.write_text(without_surrogates(text), 'utf-8')
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -127,9 +128,11 @@ def read_notebook(path: str | PathLike[str]) -> list[NotebookCell]:
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f'{path} has more than {MAX_BYTES >> 20} MiB, so it was not opened.')
     try:
-        notebook = nbformat.reads(path.read_text('utf-8'), as_version=4)
+        notebook = nbformat.reads(path.read_text('utf-8-sig'), as_version=4)
         nbformat.validate(notebook)
-    except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # what nbformat raises for what it cannot read is of many types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f'{path} is no notebook, so it was not opened: {reason[:200]}') from error
     if len(notebook.cells) > MAX_CELLS:

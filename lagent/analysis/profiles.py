@@ -1,11 +1,12 @@
 """What is known of a file: typed, bounded, and believed by nobody."""
 
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from lagent.view.controls import without_controls
 
 _MAX_TEXT = 204  # what the guest shortens names and cells to, with the dots behind them
 _MAX_COLUMNS = 200
@@ -13,14 +14,18 @@ _MAX_ROWS = 5
 _MAX_TABLES = 30
 _MAX_NOTES = 60
 _MAX_HEAD = 2_000
-_CONTROLS = re.compile(r'[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]')
+_MAX_ERROR = 1_000
 
 _SHOWN_COLUMNS = 30
 _SHOWN_CELL = 40
 
 
 def _clean(value: Any) -> Any:
-    return _CONTROLS.sub('\ufffd', value[:_MAX_TEXT]) if isinstance(value, str) else value
+    return without_controls(value[:_MAX_TEXT]) if isinstance(value, str) else value
+
+
+def _text(longest: int) -> BeforeValidator:
+    return BeforeValidator(lambda value: without_controls(str(value)[:longest]))
 
 
 def _first(count: int) -> BeforeValidator:
@@ -108,13 +113,9 @@ class FileProfile(_Part):
     header: bool = True
     skip: Count = 0
     tables: Annotated[tuple[TableProfile, ...], _first(_MAX_TABLES)] = ()
-    text: Annotated[str, BeforeValidator(lambda v: _CONTROLS.sub('\ufffd', str(v)[:_MAX_HEAD]))] = (
-        ''
-    )
+    text: Annotated[str, _text(_MAX_HEAD)] = ''
     notes: Annotated[tuple[Short, ...], _first(_MAX_NOTES)] = ()
-    error: Annotated[str, BeforeValidator(lambda v: _CONTROLS.sub(' ', str(v)[:1_000]))] | None = (
-        None
-    )
+    error: Annotated[str, _text(_MAX_ERROR)] | None = None
 
     @property
     def reading(self) -> str:

@@ -15,6 +15,8 @@
     └── SchemaTooNew      a later version of lagent wrote the journal
 """
 
+import os
+from collections.abc import Sequence
 from typing import Any
 
 from lagent.errors import JournalError, LagentError
@@ -100,9 +102,111 @@ class JournalUnavailable(JournalError):
 
 
 class SchemaTooNew(JournalError):
-    """A later version of lagent wrote the journal; nothing was changed."""
+    """A later version of lagent wrote the journal or cassette; nothing was changed."""
 
     code = 'schema_too_new'
+
+
+_AGAIN = (
+    "record it again (pytest --lagent-record=all, or replay(..., record='all')) and read the "
+    'difference'
+)
+
+
+class BadCassette(JournalError):
+    """A cassette can't be read, is damaged, or is of a version that is no longer read.
+
+    Attributes:
+        path: the file.
+        line: the line, from 1.
+        reason: what is wrong with it.
+    """
+
+    code = 'bad_cassette'
+
+    def __init__(self, path: str | os.PathLike[str], line: int, reason: str) -> None:
+        super().__init__(
+            f'{os.fspath(path)}, line {line}: {reason}. Restore it from version control, or '
+            f'{_AGAIN}.'
+        )
+        self.path, self.line, self.reason = os.fspath(path), line, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.line, self.reason)
+
+
+class NotRecorded(JournalError):
+    """A call is not in the cassette; nothing was done.
+
+    Attributes:
+        path: the cassette.
+        asked: the call, in a line.
+        reason: how it differs from what is recorded, with the lines that do.
+    """
+
+    code = 'not_recorded'
+
+    def __init__(self, path: str | os.PathLike[str], asked: str, reason: str) -> None:
+        super().__init__(
+            f'{os.fspath(path)} has no recording of this call:\n{asked}\n{reason.rstrip()}\n'
+            f'Nothing was done. If the change is meant, {_AGAIN}. If only times, ids or paths '
+            'differ, give normalise=[...].'
+        )
+        self.path, self.asked, self.reason = os.fspath(path), asked, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.asked, self.reason)
+
+
+class NotCaptured(JournalError):
+    """Something is asked for that no cassette holds, such as a file of a sandbox."""
+
+    code = 'not_captured'
+
+
+class Unused(JournalError):
+    """A cassette has calls that were not made: the run took another way, or ended early.
+
+    Attributes:
+        path: the cassette.
+        calls: the calls, a line each.
+    """
+
+    code = 'unused'
+
+    def __init__(self, path: str | os.PathLike[str], calls: Sequence[str]) -> None:
+        listed = ''.join(f'  {call}\n' for call in calls[:10])
+        more = f'  … and {len(calls) - 10} more\n' if len(calls) > 10 else ''
+        super().__init__(
+            f'{os.fspath(path)} has calls that were not made:\n{listed}{more}If the change is '
+            f"meant, {_AGAIN}. unused='warn' only warns."
+        )
+        self.path, self.calls = os.fspath(path), tuple(calls)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.calls)
+
+
+class OutputsDiffer(JournalError):
+    """Cells that were executed again have given something else than their recording.
+
+    Attributes:
+        path: the cassette.
+        differences: a text for each cell.
+    """
+
+    code = 'outputs_differ'
+
+    def __init__(self, path: str | os.PathLike[str], differences: Sequence[str]) -> None:
+        super().__init__(
+            f'{len(differences)} cells do something else than {os.fspath(path)} says.\n'
+            + '\n'.join(differences)
+            + f'\nIf the change is meant, {_AGAIN}.'
+        )
+        self.path, self.differences = os.fspath(path), tuple(differences)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.differences)
 
 
 class RecordedFailure(LagentError):

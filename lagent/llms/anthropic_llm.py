@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lagent._extras import require
+from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.anthropic_wire import MessageBuilder, messages_body, out_of_credit
 from lagent.llms.base_api import APITemplateParser
@@ -96,6 +97,8 @@ def _connect(sdk: Any, base_url: str, limits: Any, proxy: str | None) -> Any:
 class Messages(RemoteModel):
     """What both faces are; written once, awaited."""
 
+    provider = 'anthropic'
+
     def __init__(
         self,
         model_type: str = ANTHROPIC_DEFAULT,
@@ -135,6 +138,8 @@ class Messages(RemoteModel):
         )
         if key == 'ENV':
             key = next((found for name in _KEY_VARIABLES if (found := os.environ.get(name))), '')
+        if not key and is_offline('model'):
+            key = 'EMPTY'
         if not key:
             raise ConfigError(
                 f"No API key for {model_type}: pass key='...', or set {_KEY_VARIABLES[0]}."

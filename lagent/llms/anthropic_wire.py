@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 from lagent.llms.base_llm import Message
@@ -127,10 +128,10 @@ def _tool_use(call: dict[str, Any]) -> dict[str, Any]:
     function = call['function']
     arguments = function.get('arguments') or '{}'
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments)
-        except ValueError:
-            arguments = {'arguments': arguments}  # what the model wrote, as far as it goes
+    if not isinstance(arguments, dict):  # which is all that a server takes
+        arguments = {'arguments': arguments}
     return {'type': 'tool_use', 'id': call['id'], 'name': function['name'], 'input': arguments}
 
 

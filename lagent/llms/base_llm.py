@@ -133,9 +133,11 @@ class BaseLLM:
     Attributes:
         gen_params: the generation parameters of every call that doesn't bring its own. The list
             of stop words in it may be changed at any time.
+        provider: whose API or engine answers, in traces; OpenTelemetry's name where it has one.
     """
 
     is_api = False
+    provider = ''
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from lagent.errors import ConfigError
 from lagent.llms.base_llm import Message
 from lagent.llms.completion import Completion
 from lagent.llms.errors import BadRequest
+from lagent.schema import without_surrogates
 
 _SAID = 'A reply that stands for another one.'
 
@@ -185,7 +186,7 @@ def _content(content: Any) -> str:
     if content is None:
         return ''
     if isinstance(content, str):
-        return str(content)
+        return without_surrogates(content)  # which tokenizers refuse
     if not isinstance(content, list):
         return json.dumps(content, ensure_ascii=False, default=str)
     other = {str(part.get('type')) for part in content} - {'text'}
@@ -194,13 +195,13 @@ def _content(content: Any) -> str:
             f'This model takes text only, and the message has {", ".join(sorted(other))}. A model '
             'that sees images is asked through its server, with VllmServer or GPTAPI.'
         )
-    return '\n'.join(part['text'] for part in content)
+    return without_surrogates('\n'.join(part['text'] for part in content))
 
 
 def _decoded(call: dict[str, Any]) -> dict[str, Any]:
     function = dict(call.get('function') or {})
     try:
         function['arguments'] = json.loads(function['arguments'])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return call
     return {**call, 'function': function}

@@ -138,9 +138,13 @@ class Completion(str):
             text: the new text.
 
         Returns:
-            A new completion; this one is unchanged.
+            A new completion; this one is unchanged. Where the text is really another one, it has
+            no `prompt_token_ids`: a model would go on from the tokens of the old text.
         """
-        return type(self)(text, **self._fields())
+        fields = self._fields()
+        if text != self:
+            fields['prompt_token_ids'] = None
+        return type(self)(text, **fields)
 
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}

@@ -1,4 +1,4 @@
-"""Makes the `chat` of a model class a model effect, whoever calls it."""
+"""Makes the `chat` of a model class a model effect, whoever calls it; and what it is called."""
 
 import functools
 import inspect
@@ -27,14 +27,29 @@ def model_call(chat: F) -> F:
     def blocking(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if is_performing('model'):
             return chat(self, inputs, *args, **kwargs)
-        effect = Effect('model', self.path, inputs)
+        effect = Effect('model', self.path, inputs, provider=self.provider)
         return run(perform(effect, chat, self, inputs, *args, **kwargs))
 
     @functools.wraps(chat)
     async def awaited(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if is_performing('model'):
             return await chat(self, inputs, *args, **kwargs)
-        effect = Effect('model', self.path, inputs)
+        effect = Effect('model', self.path, inputs, provider=self.provider)
         return await arun(perform(effect, chat, self, inputs, *args, **kwargs))
 
     return cast('F', awaited if inspect.iscoroutinefunction(chat) else blocking)
+
+
+def model_name(llm: Any) -> str:
+    """What a model is called in events and errors.
+
+    Args:
+        llm: a model object of any kind.
+
+    Returns:
+        Its model type or path where it has one, else its class's name.
+    """
+    for attribute in ('model_type', 'path'):
+        if isinstance(name := getattr(llm, attribute, None), str):
+            return name
+    return type(llm).__name__

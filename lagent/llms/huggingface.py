@@ -38,6 +38,8 @@ class HFTransformer(BaseLLM):
         ExtraMissing: transformers or torch is not installed.
     """
 
+    provider = 'transformers'
+
     def __init__(
         self,
         path: str,

@@ -49,6 +49,8 @@ class LMDeployPipeline(BaseLLM):
         ExtraMissing: LMDeploy is not installed.
     """
 
+    provider = 'lmdeploy'
+
     def __init__(
         self,
         path: str,
@@ -195,6 +197,8 @@ def _reply(
 
 
 class _Server(EngineClient):
+    provider = 'lmdeploy'
+
     def __init__(
         self,
         path: str,

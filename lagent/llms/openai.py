@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from lagent._extras import require
+from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.meta_template import CHAT_META
@@ -18,6 +19,8 @@ OPENAI_API_BASE = 'https://api.openai.com/v1/chat/completions'
 
 class ChatCompletions(RemoteModel):
     """What both faces are; written once, awaited."""
+
+    provider = 'openai'
 
     def __init__(
         self,
@@ -48,6 +51,8 @@ class ChatCompletions(RemoteModel):
         if key == 'ENV':
             # Servers of one's own mostly want none, but the protocol has no way to send none.
             key = os.environ.get('OPENAI_API_KEY') or ('EMPTY' if url else '')
+        if not key and is_offline('model'):
+            key = 'EMPTY'
         if not key:
             raise ConfigError(
                 f"No API key for {model_type}: pass key='...', or set OPENAI_API_KEY. A server of "
@@ -118,7 +123,8 @@ class GPTAPI(ChatCompletions, BlockingRemoteModel):
         json_mode: ask for JSON objects.
         key: the API key, or several that are used in turn; ``'ENV'`` takes ``$OPENAI_API_KEY``.
             A key whose quota is used up is dropped. With a server of your own it may be missing.
-        org: the organization, or several that are used in turn.
+        org: the organization, or several that are used in turn; of as many as there are keys, each
+            key has its own.
         meta_template: how roles are named; see `APITemplateParser`.
         api_base: the server's URL, up to ``/v1`` or with ``/chat/completions``. Without one,
             ``$OPENAI_BASE_URL``, else OpenAI's own.

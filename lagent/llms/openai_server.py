@@ -38,7 +38,7 @@ class KeyRing:
 
     Args:
         keys: one key or several.
-        orgs: organizations that are used in turn with them.
+        orgs: organizations that are used in turn; as many as there are keys belong to one key each.
 
     Attributes:
         keys: all of them.
@@ -66,9 +66,12 @@ class KeyRing:
         if not keys:
             raise QuotaExhausted(f'None of the {len(self.keys)} API keys has any quota left.')
         self._turn += 1
-        org = self.orgs[self._turn % len(self.orgs)] if self.orgs else None
         turn = self._turn % len(keys)
-        return min(keys[turn:] + keys[:turn], key=held), org
+        key = min(keys[turn:] + keys[:turn], key=held)
+        if not self.orgs:
+            return key, None
+        paired = len(self.orgs) == len(self.keys)
+        return key, self.orgs[self.keys.index(key) if paired else self._turn % len(self.orgs)]
 
 
 class Server:

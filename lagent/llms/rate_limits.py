@@ -119,6 +119,9 @@ class RateLimits:
         """
         with self._lock:
             self._held[key] = max(self._held.get(key, 0), self._clock() + seconds)
+            # Whose turn it is may have changed, and who is held back waits for the time instead.
+            for waiter in self._queue:
+                waiter.wake()
 
     def held(self, key: str | None = None) -> float:
         """For how long a key is held back.

@@ -26,7 +26,7 @@ from lagent.llms.rate_limits import RateLimits, estimate_tokens
 from lagent.llms.retry import Attempts
 from lagent.llms.sse import EventDecoder, WholeDecoder
 from lagent.portal import blocking, blocking_iterator
-from lagent.schema import ModelStatusCode
+from lagent.schema import ModelStatusCode, without_surrogates
 
 _MAX_PARALLEL = 20  # dialogs of a batch that are asked at once
 _DRAIN = 0.5  # seconds
@@ -78,7 +78,7 @@ class RemoteModel(BaseAPILLM):
         """Each new piece with the text so far, then the reply; failed attempts are made again."""
         params = self.update_gen_params(**gen_params)
         messages = self.render_dialog(dialog)
-        body = self._request(messages, params, stream=stream)
+        body = _encodable(self._request(messages, params, stream=stream))
         tokens = 0
         if self.rate_limits.tokens_per_minute:
             tokens = estimate_tokens(messages, params.get('max_new_tokens'))
@@ -236,7 +236,7 @@ class _Exchange:
             return ''
         try:
             reply = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadReply(f'The server sent what is not JSON ({error}): {data[:80]!r}') from error
         return self._builder.feed(reply)
 
@@ -247,3 +247,13 @@ async def _drain(pieces: AsyncIterator[bytes]) -> None:
         async with asyncio.timeout(_DRAIN):
             async for _ in pieces:
                 pass
+
+
+def _encodable(body: dict[str, Any]) -> dict[str, Any]:
+    """The same without halves of surrogate pairs, which would end every request of a session."""
+    text = json.dumps(body, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        body = json.loads(without_surrogates(text))
+    return body

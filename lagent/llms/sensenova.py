@@ -16,6 +16,8 @@ _OLD_ENDPOINT = '/llm/chat-completions'
 class Sensenova(ChatCompletions):
     """What both faces are; written once, awaited."""
 
+    provider = 'sensenova'
+
     def __init__(
         self,
         model_type: str = 'SenseChat-5',

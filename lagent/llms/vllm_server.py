@@ -13,6 +13,8 @@ _HOST = '127.0.0.1'
 
 
 class _Vllm(EngineClient):
+    provider = 'vllm'
+
     def __init__(
         self,
         path: str,

@@ -50,6 +50,8 @@ class VllmModel(TokenDialogs, BaseLLM):
         ExtraMissing: vLLM is not installed.
     """
 
+    provider = 'vllm'
+
     def __init__(
         self,
         path: str,

@@ -1,5 +1,6 @@
 """Prompts that lie in files, in several languages, each of which a folder can replace."""
 
+import re
 from importlib import resources
 from os import PathLike
 from pathlib import Path
@@ -18,12 +19,14 @@ class PromptFiles:
         folder: the user's folder.
 
     Raises:
-        ValueError: there are no prompts in this language.
+        ValueError: there are no prompts in this language, or there is no such folder.
     """
 
     def __init__(
         self, agent: str, language: str = 'en', folder: str | PathLike[str] | None = None
     ) -> None:
+        if folder is not None and not Path(folder).is_dir():
+            raise ValueError(f'There is no folder {folder} with prompts.')
         own = resources.files('lagent.prompts').joinpath(agent)
         places = [own.joinpath(language)] if language.isalpha() else []
         if folder is not None:
@@ -56,6 +59,5 @@ class PromptFiles:
                 break
         else:
             raise LookupError(f'There is no prompt {name}.md in {[str(p) for p in self._places]}')
-        for field, value in fields.items():
-            text = text.replace('{' + field + '}', value)
-        return text
+        # In one pass: what takes the place of a field may look like another one.
+        return re.sub(r'\{(\w+)\}', lambda match: fields.get(match[1], match[0]), text)

@@ -1,19 +1,18 @@
 """The one place that decides what of a cell's result goes back to the model."""
 
 import base64
-import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lagent.view.controls import without_controls
 from lagent.view.tables import is_wrapped, short_table
 from lagent.view.tokens import Piece, Tokenizer, counted, fit, left_out
 from lagent.view.tracebacks import users_frames
 
 Images = Literal['note', 'content']
 
-_CONTROLS = re.compile(r'[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]')
 _IMAGES = ('image/png', 'image/jpeg')  # what models that see can read
 _NO_OUTPUT = '[no output]'
 _CHARS_PER_TOKEN = 4
@@ -109,7 +108,9 @@ class ModelView:
 
     def _cell(self, result: Any, sharers: int) -> str:
         tokens = (self.tokens or result.text_limit // _CHARS_PER_TOKEN) // sharers
-        notices = [f'[notice] {_safe(notice)[:_MAX_NOTICE]}' for notice in result.notices]
+        notices = [
+            f'[notice] {without_controls(notice)[:_MAX_NOTICE]}' for notice in result.notices
+        ]
         files = [*_files('full output', result.full_output)]
         files += _files('files created or changed', result.artifacts)
         whole = ', '.join(_path(info.path) for info in result.full_output[:_MAX_FILES])
@@ -159,34 +160,37 @@ def _joined(outputs: Iterable[Any], more: int) -> Iterable[Piece]:
 def _pieces(output: Any) -> list[Piece]:
     data: Mapping[str, Any] = output.data
     notes = [_image_note(mime, value) for mime, value in data.items() if mime.startswith('image/')]
-    notes += [f'[{_safe(mime)} left out: {size:,} bytes]' for mime, size in output.left_out.items()]
+    notes += [
+        f'[{without_controls(mime)} left out: {size:,} bytes]'
+        for mime, size in output.left_out.items()
+    ]
     if notes:
         return ['\n'.join(notes)]
     html = data.get('text/html')
     if isinstance(html, str) and is_wrapped(output.text):
         table = short_table(html, _TABLE_COLUMNS, _TABLE_ROWS)
         if table is not None:
-            return [_safe(table)]
+            return [without_controls(table)]
     if output.text:
         return _text(output)
     return ['\n'.join(_unread(mime, value) for mime, value in data.items())] if data else []
 
 
 def _trace(output: Any) -> list[Piece]:
-    return [_safe(users_frames(output.text))] if output.cut is None else _text(output)
+    return [without_controls(users_frames(output.text))] if output.cut is None else _text(output)
 
 
 def _text(output: Any) -> list[Piece]:
     if output.cut is None:
-        return [_safe(output.text)]
+        return [without_controls(output.text)]
     at, count = output.cut
     after = output.text[at + len(left_out(count)) :]
-    return [_safe(output.text[:at]), count, _safe(after)]
+    return [without_controls(output.text[:at]), count, without_controls(after)]
 
 
 def _unread(mime: str, value: Any) -> str:
     length = f': {len(value):,} characters' if isinstance(value, str) else ''
-    return f'[{_safe(mime)}{length}]'
+    return f'[{without_controls(mime)}{length}]'
 
 
 def _images(data: Mapping[str, Any]) -> list[tuple[str, bytes]]:
@@ -194,7 +198,7 @@ def _images(data: Mapping[str, Any]) -> list[tuple[str, bytes]]:
 
 
 def _image_note(mime: str, data: Any) -> str:
-    kind = _safe(mime.removeprefix('image/').removesuffix('+xml'))
+    kind = without_controls(mime.removeprefix('image/').removesuffix('+xml'))
     pixels = ''
     if isinstance(data, bytes) and data[:8] == b'\x89PNG\r\n\x1a\n' and len(data) >= 24:
         width, height = struct.unpack('>II', data[16:24])
@@ -213,7 +217,7 @@ def _files(what: str, infos: Sequence[Any]) -> list[str]:
 
 
 def _path(path: str) -> str:
-    safe = _safe(path).replace('\n', '\ufffd').replace('\t', '\ufffd')
+    safe = without_controls(path).replace('\n', '\ufffd').replace('\t', '\ufffd')
     return safe if len(safe) <= _MAX_PATH else f'{safe[:_MAX_PATH]}...'
 
 
@@ -221,7 +225,3 @@ def _bytes(size: int) -> str:
     if size < 1_000:
         return f'{size} bytes'
     return f'{size / 1_000:.0f} kB' if size < 999_500 else f'{size / 1_000_000:.1f} MB'
-
-
-def _safe(text: str) -> str:
-    return _CONTROLS.sub('\ufffd', text)

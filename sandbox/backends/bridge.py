@@ -24,9 +24,9 @@ from sandbox.backends.frames import (
     MAX_PAYLOAD,
     OPEN,
     WINDOW,
-    Attached,
     BridgeError,
     Decoder,
+    Demultiplexer,
     Frame,
     encode,
 )
@@ -51,7 +51,7 @@ class Bridge:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._attached, self._decoder = Attached(), Decoder()
+        self._demultiplexer, self._decoder = Demultiplexer(), Decoder()
         self._channels: dict[int, _Channel] = {}
         self._numbers = itertools.count(1)
         self._servers: list[asyncio.Server] = []
@@ -84,7 +84,7 @@ class Bridge:
     @property
     def said(self) -> str:
         """The last line of what the sandbox's first program wrote to its standard error."""
-        lines = self._attached.said.decode('utf-8', 'replace').split('\n')
+        lines = self._demultiplexer.said.decode('utf-8', 'replace').split('\n')
         return next((line.strip() for line in reversed(lines) if line.strip()), '')
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Bridge:
     async def _read(self) -> None:
         try:
             while data := await self._reader.read(MAX_PAYLOAD):
-                for piece in self._attached.feed(data):
+                for piece in self._demultiplexer.feed(data):
                     for frame in self._decoder.feed(piece):
                         self._handle(frame)
         except (OSError, BridgeError):
@@ -131,6 +131,8 @@ class Bridge:
         if channel is None:
             return  # it was closed here while that was on its way
         if frame.kind == DATA:
+            if not frame.payload:
+                raise BridgeError('data without a byte, which no credit bounds')
             channel.unread += len(frame.payload)
             if channel.unread > WINDOW:
                 raise BridgeError('more data than was asked for')
@@ -194,6 +196,7 @@ class Bridge:
                     await writer.drain()
                     channel.unread -= len(data)
                     self._send(CREDIT, number, len(data).to_bytes(4))
+                    await self._writer.drain()  # a sandbox that reads no credit gets none
                 if channel.ended:
                     return
                 channel.news.clear()

@@ -7,6 +7,7 @@ connections of a process are not those of its forks.
 
 import asyncio
 import functools
+import importlib
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -58,7 +59,13 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 @functools.cache
 def _threads(process: int) -> ThreadPoolExecutor:
     del process  # a fork has none of its parent's threads
-    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix='sandbox-engine')
+    return ThreadPoolExecutor(MAX_THREADS, 'sandbox-engine', _load_library)
+
+
+def _load_library() -> None:
+    # Its modules import one another in a circle: threads that enter that at different places at the
+    # same time find half of it. Whoever begins here waits until all of it is there.
+    importlib.import_module('docker')
 
 
 @contextmanager

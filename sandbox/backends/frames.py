@@ -61,8 +61,11 @@ class Decoder:
             yield Frame(kind, channel, payload)
 
 
-class Attached:
-    """The engine's mixture of standard output and standard error in, the output out.
+class Demultiplexer:
+    """The engine's multiplexed stream of output and errors in, the output out.
+
+    Each piece is behind 8 bytes: the stream's number, three zeros, the length (big-endian); see
+    "Attach to a container" in the engine's API.
 
     Attributes:
         said: The end of the standard error.

@@ -6,17 +6,11 @@ from typing import Protocol, runtime_checkable
 
 from sandbox.backends import gvisor
 from sandbox.backends.base import Backend
-from sandbox.policy import SandboxPolicy
+from sandbox.policy import HOST_SIDE, SandboxPolicy
 
 ENFORCED = 'enforced'
 
-_OF_THE_HOST = frozenset(
-    {
-        *('timeout', 'start_timeout', 'interrupt_grace', 'output_chars', 'spill_bytes'),
-        *('max_outputs', 'output_bytes', 'image_bytes', 'max_message_bytes', 'model_text_chars'),
-        *('max_file_bytes', 'max_files', 'preload'),
-    }
-)
+_OF_THE_HOST = HOST_SIDE | {'max_message_bytes', 'preload'}
 """Fields that the session enforces from outside, whatever the sandbox is made of."""
 
 _PLAIN_PROCESS = 'a plain process of this user has no such limit'

@@ -126,13 +126,18 @@ def check(folder: Path, counter: Counting, runs: list[str]) -> Counter[str]:
     return seen
 
 
+def report(done: dict[str, Any], seen: Counter[str], record: Any) -> None:
+    figures = {**done, 'runs': len(done['runs']), **seen}
+    record('chaos', json.dumps(figures))
+    print(figures)
+
+
 @pytest.mark.timeout(0)
 def test_killed_at_random(folder, counter, record_property):
     done = work(folder, counter, seed=1, kills=KILLS, how='random')
     seen = check(folder, counter, done['runs'])
     assert seen['runs with a cell that is told to be unknown'] == 0
-    print(done, seen)
-    record_property('chaos', f'{done} {seen}')
+    report(done, seen, record_property)
     assert done['kills'] >= KILLS
 
 
@@ -142,8 +147,7 @@ def test_killed_at_every_boundary(folder, counter, record_property):
     done = work(folder, counter, seed=2, kills=most, how='moments')
     seen = check(folder, counter, done['runs'])
     assert seen['runs with a cell that is told to be unknown'] == 0
-    print(done, seen)
-    record_property('chaos', f'{done} {seen}')
+    report(done, seen, record_property)
 
 
 @pytest.fixture

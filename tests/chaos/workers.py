@@ -39,7 +39,7 @@ CELLS = {
     ),
     'cell 3': "x.append(3)\nprint('c', file=open('log', 'a', buffering=1))\nx, open('log').read()",
 }
-LONGEST_LIFE = 1.5
+MOST_KILLS = 5  # of one run
 GRACE = 15.0
 moments_left = sys.maxsize
 
@@ -169,23 +169,27 @@ def main() -> None:
         print(json.dumps({'runs': [run_id], 'ended': lived(folder, run_id, wanted, 120.0)}))
         return
     began = time.monotonic()
-    kills, runs = 0, []
+    kills, runs = 0, [f'{how}-{sys.argv[3]}-whole']
+    assert lived(folder, runs[0], sys.maxsize, 120.0)
+    whole = time.monotonic() - began  # seconds that a run takes which nobody kills
     while kills < wanted:
         run_id = f'{how}-{sys.argv[3]}-{len(runs)}'
         runs.append(run_id)
         of_run = 0
         while True:
-            is_last = kills >= wanted
-            moments = kills if how == 'moments' and not of_run else sys.maxsize
-            is_random = how == 'random' and not is_last
-            seconds = dice.uniform(0.0, LONGEST_LIFE) if is_random else 120.0
-            if lived(folder, run_id, sys.maxsize if is_last else moments, seconds):
+            moments, seconds = sys.maxsize, 120.0
+            if how == 'moments' and not of_run:
+                moments = kills
+            elif how == 'random' and kills < wanted and of_run < MOST_KILLS:
+                seconds = dice.uniform(0.0, whole)
+            if lived(folder, run_id, moments, seconds):
                 break
             kills, of_run = kills + 1, of_run + 1
         if how == 'moments' and not of_run:
             break  # it has no more moments
     elapsed = time.monotonic() - began
-    print(json.dumps({'kills': kills, 'runs': runs, 'seconds': round(elapsed, 1)}))
+    figures = {'kills': kills, 'seconds': round(elapsed, 1), 'whole': round(whole, 2)}
+    print(json.dumps({**figures, 'runs': runs}))
 
 
 if __name__ == '__main__':

@@ -90,15 +90,18 @@ def test_run_speaks_json(model, table):
     result = lagent('run', 'How many rows?', table, *LOCAL, '--json')
     events = [json.loads(line) for line in result.stdout.splitlines()]
     assert [event['event'] for event in events] == [
+        'request',
         'reply',
         'code',
         'output',
         'result',
+        'request',
         'reply',
         'answer',
     ]
-    assert events[2]['output']['text'] == '2\n'
-    assert (events[3]['outcome'], events[-1]['answer']) == ('ok', 'It has 2 rows.')
+    assert events[3]['output']['text'] == '2\n'
+    assert (events[4]['outcome'], events[-1]['answer']) == ('ok', 'It has 2 rows.')
+    assert {event['v'] for event in events} == {1}
 
 
 def test_a_limit_is_no_answer(model, table):

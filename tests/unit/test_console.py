@@ -1,11 +1,9 @@
 """What a terminal is shown, and what it must never be told."""
 
 import io
-import json
 
 from rich.console import Console
 
-from lagent.cli import print_json
 from lagent.console import ConsoleView, ReplyWriter, output_text, printable
 from lagent.effects import Effect, emit, perform, subscribe
 from lagent.flow import run
@@ -33,14 +31,6 @@ def test_a_text_is_shown_as_it_is_written():
     ReplyWriter(console).feed('lone \ud83d half\n')
     console.print(output_text(Output('stdout', '\udc00\n')))
     console.file.flush()
-
-
-def test_json_lines_hold_any_text(monkeypatch):
-    file = io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
-    monkeypatch.setattr('sys.stdout', file)
-    print_json(event='reply', text='é \ud83d \u202e')
-    line = file.buffer.getvalue().decode('ascii')
-    assert json.loads(line) == {'event': 'reply', 'text': 'é \ud83d \u202e'}
 
 
 def test_a_reply_is_printed_line_by_line():

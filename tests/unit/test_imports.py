@@ -9,7 +9,7 @@ import pytest
 OPTIONAL = {
     *('torch', 'vllm', 'transformers', 'gguf', 'numpy', 'jinja2'),
     *('docker', 'zmq', 'jupyter_client', 'ipykernel', 'IPython', 'tornado'),
-    *('nbformat', 'nh3', 'openpyxl'),
+    *('nbformat', 'nh3', 'openpyxl', 'opentelemetry'),
     *('openai', 'anthropic', 'httpx', 'fastapi', 'typer', 'rich'),
 }
 SECONDS = 0.3

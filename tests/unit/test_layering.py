@@ -17,11 +17,22 @@ LAYERS = {
     'lagent': [
         ['version', 'errors', 'schema', '_extras', 'utils', 'config'],
         ['context', 'limits', 'flow', 'portal'],
-        ['effects', 'positions'],
+        ['effects', 'positions', 'watch'],
         ['view'],
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
         ['agents'],
-        ['console', 'distributed', 'serve'],
+        ['events', 'steps'],
+        [
+            'console',
+            'distributed',
+            'serve',
+            'trace_content',
+            'tracing',
+            'trajectory',
+            'export',
+            'testing',
+            'pytest_plugin',
+        ],
         ['runs_cli'],
         ['cli', '__main__'],
     ],
@@ -37,7 +48,7 @@ LAYERS = {
         ['core'],
         ['session'],
         ['manager', 'backends.fake'],
-        ['console', 'doctor', 'conformance'],
+        ['console', 'doctor', 'conformance', 'pytest_plugin'],
         ['cli', '__main__'],
     ],
 }
@@ -55,7 +66,7 @@ OUTSIDE = 'sandbox.conformance'
 
 # `lagent` sees nothing of `sandbox` but its public names, and in these places only. The portal is
 # there because a process has one, and a sandbox works without lagent.
-MAY_IMPORT_SANDBOX = {'lagent.actions.interpreter', 'lagent.portal'}
+MAY_IMPORT_SANDBOX = {'lagent.actions.interpreter', 'lagent.actions.sandboxes', 'lagent.portal'}
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

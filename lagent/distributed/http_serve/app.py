@@ -193,7 +193,7 @@ def _session(written: str) -> int | str:
     """The session that a path names: a number or a quoted text, as in JSON, or a plain text."""
     try:
         session = json.loads(written)
-    except ValueError:
+    except (ValueError, RecursionError):
         return written
     return session if type(session) in (int, str) else written
 

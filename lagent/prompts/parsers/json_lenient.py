@@ -11,6 +11,8 @@ import json
 import re
 from typing import Any
 
+from lagent.schema import without_surrogates
+
 MAX_DEPTH = 100
 """Nesting that is followed in a text that is not strict JSON."""
 
@@ -216,9 +218,7 @@ class _Reader:
             parts.append(self.text[self.at : found.start()])
             if found[0] == quote:
                 self.at = found.end()
-                # An escaped pair of surrogates is one character, a lone one is none.
-                joined = ''.join(parts).encode('utf-16', 'surrogatepass')
-                return joined.decode('utf-16', 'replace')
+                return without_surrogates(''.join(parts))
             parts.append(self.escape(found.start()))
         self.at = len(self.text)
         raise self.error('the string does not end')

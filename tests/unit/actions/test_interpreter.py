@@ -498,9 +498,7 @@ def test_the_own_manager_is_made_on_first_use_and_closed(monkeypatch):
         made.append((options, Manager()))
         return made[-1][1]
 
-    monkeypatch.setattr(
-        'lagent.actions.interpreter.sandbox', SimpleNamespace(SandboxManager=manager)
-    )
+    monkeypatch.setattr('lagent.actions.sandboxes.sandbox', SimpleNamespace(SandboxManager=manager))
     policy = SandboxPolicy(timeout=7.0)
     with Interpreter(policy, backend='local', unsafe=True, max_sessions=2) as interpreter:
         assert made == []

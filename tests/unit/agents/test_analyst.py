@@ -171,6 +171,12 @@ def test_references_to_files(text, names):
     assert _references(text) == names
 
 
+def test_looking_for_references_takes_linear_time():
+    # With any backtracking over the blanks this would not end today.
+    assert _references('](' + ' ' * 1_000_000) == []
+    assert _references('](' * 500_000) == []
+
+
 def test_artifacts_are_files_that_are_still_there():
     agent = analyst(
         [CODE, 'a', CODE, 'b'], done('a.csv', '.hidden', '__pycache__/m.pyc'), done('b.csv')
@@ -180,6 +186,24 @@ def test_artifacts_are_files_that_are_still_there():
     del agent.interpreter.store['a.csv']
     assert [profile.path for profile in agent.artifacts()] == ['b.csv']
     assert agent.artifacts('another') == []
+
+
+def test_of_very_many_artifacts_only_the_first_are_looked_at():
+    names = [f'{number:03}.csv' for number in range(120)]
+    agent = analyst([CODE, 'Done.'], done(*names))
+    looks = []
+    execute = agent.interpreter.execute
+
+    def look(code, **kwargs):
+        looks.append(code)
+        return execute(code, **kwargs)
+
+    agent.interpreter.execute = look
+    artifacts = agent('How much?').extra_info['artifacts']
+    assert [artifact['path'] for artifact in artifacts] == names
+    assert len(looks) == 1
+    assert [artifact['kind'] for artifact in artifacts[49:51]] == ['table', 'unknown']
+    assert 'only the first 50 of 120 files' in artifacts[50]['preview']
 
 
 def test_undo_takes_back_the_last_question_and_keeps_what_is_known_of_files():
@@ -196,6 +220,17 @@ def test_undo_takes_back_the_last_question_and_keeps_what_is_known_of_files():
     assert inner(agent) == [('upload', 'upload')] * 2
     agent('3')
     assert [message.content for message in agent.memory.get_memory()] == ['3', 'c']
+
+
+def test_a_notebook_is_not_written_over_a_file_of_the_session(tmp_path):
+    agent = analyst([])
+    own = tmp_path / 'own.ipynb'
+    own.write_text('mine')
+    agent.upload(own)
+    with pytest.raises(FileExistsError, match=r'own\.ipynb is also a file of the session'):
+        agent.export(own)
+    assert [path.name for path in tmp_path.iterdir()] == ['own.ipynb']
+    assert own.read_text() == 'mine'
 
 
 def test_reset_forgets_the_conversation_and_closes_the_sandbox():
@@ -264,6 +299,14 @@ def test_prompts_in_chinese_and_from_a_folder(tmp_path):
         analyst([], language='de')
     with pytest.raises(ValueError, match='no folder'):
         analyst([], language='../en', prompts=tmp_path)
+    with pytest.raises(ValueError, match=r'no folder .*typo with prompts'):
+        analyst([], prompts=tmp_path / 'typo')
+
+
+def test_what_a_prompt_is_filled_with_is_not_filled_itself(tmp_path):
+    text = PromptFiles('analyst').text('missing', missing='{files}.csv {x}', files='a.csv')
+    assert '{files}.csv {x}' in text
+    assert text.count('a.csv') == 1
 
 
 @pytest.mark.parametrize('language', ['en', 'zh'])

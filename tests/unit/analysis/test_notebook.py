@@ -178,7 +178,25 @@ def test_cells_are_read_of_old_and_new_notebooks(tmp_path):
     assert read_notebook(tmp_path / 'old.ipynb') == [NotebookCell('code', 'x = 1')]
 
 
-@pytest.mark.parametrize('text', ['', 'no json', '[]', '{}', '{"nbformat": 4, "cells": 5}', '\x00'])
+def test_a_byte_order_mark_is_no_reason_to_refuse_a_notebook(tmp_path):
+    text = json.dumps(to_notebook(session(), 'Analyst'))
+    (tmp_path / 'a.ipynb').write_text(text, 'utf-8-sig')
+    assert read_notebook(tmp_path / 'a.ipynb')[3] == NotebookCell('code', 'print(1)\n2')
+
+
+def test_what_utf_8_cannot_hold_is_replaced(tmp_path):
+    notebook = to_notebook([AgentMessage(sender='user', content='a \ud800 b')], 'Analyst')
+    cell = read_notebook(write_notebook(notebook, tmp_path / 'a.ipynb'))[-1]
+    assert cell == NotebookCell('markdown', '**user:** a \ufffd b')
+
+
+NO_NOTEBOOKS = [
+    *('', 'no json', '[]', '{}', '{"nbformat": 4, "cells": 5}', '\x00', '[' * 100_000),
+    '{"nbformat": 4, "nbformat_minor": {}, "metadata": {}, "cells": []}',
+]
+
+
+@pytest.mark.parametrize('text', NO_NOTEBOOKS, ids=range(len(NO_NOTEBOOKS)))
 def test_what_is_no_notebook_is_not_opened(tmp_path, text):
     (tmp_path / 'a.ipynb').write_text(text)
     with pytest.raises(ValueError, match=r'a\.ipynb is no notebook, so it was not opened'):

@@ -88,3 +88,9 @@ def any_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlJ
             yield journal
     finally:
         engine.dispose()
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Path:
+    """Where a cassette may be put."""
+    return tmp_path / 'cassettes' / 'run.jsonl'

@@ -18,6 +18,7 @@ from lagent.agents import Agent, AsyncAgent, Coder, StreamingAgent
 from lagent.console import ConsoleView
 from lagent.effects import subscribe
 from lagent.errors import RunSuspended
+from lagent.events import JsonLines
 from lagent.journal import Approval, Run, SqliteJournal, record
 from lagent.journal.lease import new_owner
 from lagent.llms import AsyncScriptedModel, ScriptedModel
@@ -202,7 +203,7 @@ def test_a_question_is_recorded_and_resumed(
 def test_what_is_known_from_the_journal_is_shown_as_such(tmp_path: Path) -> None:
     path, asked = tmp_path / 'runs.db', [{'role': 'user', 'content': 'a'}]
     output = StringIO()
-    for view in (ConsoleView(Console(file=output, width=80)), cli.JsonView()):
+    for view in (ConsoleView(Console(file=output, width=80)), JsonLines(StringIO())):
         with pytest.raises(ZeroDivisionError), subscribe(view), record(path, type(view).__name__):
             ScriptedModel(['said']).chat(asked)
             raise ZeroDivisionError

@@ -147,6 +147,29 @@ def test_a_reply_with_what_the_server_said_about_it(face: type, serve: Serve) ->
     }
 
 
+@pytest.mark.parametrize(
+    ('arguments', 'sent'),
+    [
+        ('[1]', {'arguments': [1]}),
+        ('3', {'arguments': 3}),
+        ('[' * 100_000, {'arguments': '[' * 100_000}),
+        ('', {}),
+    ],
+    ids=['list', 'number', 'nested', 'none'],
+)
+def test_arguments_that_are_no_object_are_sent_in_one(
+    arguments: str, sent: dict[str, Any], serve: Serve
+) -> None:
+    server = serve(whole(TEXT))
+    call = {'id': 'c1', 'function': {'name': 'add', 'arguments': arguments}}
+    dialog = [
+        {'role': 'assistant', 'content': '', 'tool_calls': [call]},
+        {'role': 'tool', 'tool_call_id': 'c1', 'content': '3'},
+    ]
+    ask(AnthropicAPI, server, [*ASK, *dialog])
+    assert server.requests[0]['messages'][1]['content'][-1]['input'] == sent
+
+
 @both_faces
 def test_a_dialog_in_the_words_of_the_protocol(face: type, serve: Serve) -> None:
     server = serve(whole(TEXT))

@@ -59,15 +59,20 @@ def test_content_is_always_a_string() -> None:
     assert text_of(dialog) == ('user:hi;assistant:;tool:;assistant:', '')
 
 
+def test_what_utf_8_cannot_hold_is_replaced_as_tokenizers_refuse_it() -> None:
+    assert text_of([{'role': 'user', 'content': 'a\ud800'}])[0].startswith('user:a\ufffd;')
+
+
 def test_arguments_are_decoded_for_the_template() -> None:
     tokenizer = Tokenizer()
     calls = [
         {'id': 'c1', 'function': {'name': 'f', 'arguments': '{"a": 1}'}},
         {'id': 'c2', 'function': {'name': 'f', 'arguments': '{"a": '}},
+        {'id': 'c3', 'function': {'name': 'f', 'arguments': '[' * 100_000}},
     ]
     chat_prompt(tokenizer, [{'role': 'assistant', 'content': '', 'tool_calls': calls}])
     arguments = [c['function']['arguments'] for c in tokenizer.messages[0]['tool_calls']]
-    assert arguments == [{'a': 1}, '{"a": ']
+    assert arguments == [{'a': 1}, '{"a": ', '[' * 100_000]
 
 
 def test_a_reply_can_be_begun_for_the_model() -> None:

@@ -70,6 +70,13 @@ def test_another_text_keeps_the_rest() -> None:
     assert FULL == 'hi'
 
 
+def test_another_text_is_not_continued_from_the_tokens_of_the_old_one() -> None:
+    reply = Completion('the password', token_ids=[1], prompt_token_ids=[2])
+    assert reply.replace_text('***').prompt_token_ids is None
+    assert reply.replace_text('the password').prompt_token_ids == (2,)
+    assert copy.deepcopy(reply).prompt_token_ids == (2,)
+
+
 def test_usage_adds_up() -> None:
     total = Usage(1, 2, 3, 4) + Usage(10, 20, 30, 40)
     assert total == Usage(11, 22, 33, 44, attempts=2)

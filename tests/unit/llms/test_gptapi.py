@@ -57,6 +57,17 @@ def test_a_reply_with_what_the_server_said_about_it(face: type, serve: Serve) ->
 
 
 @both_faces
+def test_what_utf_8_cannot_hold_does_not_end_a_session(face: type, serve: Serve) -> None:
+    server = serve(message('ok'))
+    parts = [{'type': 'text', 'text': 'y \udfff'}]
+    dialog = [{'role': 'user', 'content': 'x \ud800'}, {'role': 'user', 'content': parts}]
+    assert ask(face, server, dialog) == 'ok'
+    sent = server.requests[0]['messages']
+    assert [sent[0]['content'], sent[1]['content'][0]['text']] == ['x \ufffd', 'y \ufffd']
+    assert parts == [{'type': 'text', 'text': 'y \udfff'}]
+
+
+@both_faces
 def test_native_tool_calls(face: type, serve: Serve) -> None:
     calls = [
         {'id': f'c{n}', 'type': 'function', 'function': {'name': 'python', 'arguments': code}}

@@ -138,6 +138,7 @@ def test_a_filtered_reply_is_not_repeated(serve: Serve) -> None:
     'noise',
     [
         Reply(pieces=[b'{"choices": [']),
+        Reply(pieces=[b'[' * 100_000]),
         Reply(pieces=[b'<html>busy</html>'], content_type='text/html'),
         Reply(pieces=[]),
         document([1, 2]),

@@ -51,6 +51,14 @@ def test_keys_take_turns_until_they_are_dropped() -> None:
         ring.next(free)
 
 
+def test_a_key_keeps_its_organization_when_another_one_goes_first() -> None:
+    ring = KeyRing(['a', 'b'], ['x', 'y'])
+    holds = {'a': 5.0, 'b': 0.0}
+    assert [ring.next(holds.__getitem__) for _ in range(2)] == [('b', 'y')] * 2
+    ring.dropped.add('b')
+    assert ring.next(holds.__getitem__) == ('a', 'x')
+
+
 def test_a_key_that_is_held_back_comes_last() -> None:
     ring = KeyRing(['a', 'b', 'c'])
     waits = {'a': 5, 'b': 0, 'c': 2}

@@ -220,6 +220,50 @@ async def test_a_key_that_is_held_back_lets_others_pass() -> None:
     assert shared.held('a') == 0
 
 
+@pytest.mark.parametrize('held', ['a', 'b'])
+async def test_who_waits_for_a_place_when_a_hold_begins_still_gets_it(held: str) -> None:
+    shared = RateLimits(concurrency=1)
+    begun: list[str] = []
+
+    async def ask(key: str) -> None:
+        async with shared.slot(key=key):
+            begun.append(key)
+
+    async with shared.slot(key='other'):
+        waiting = [asyncio.create_task(ask(key)) for key in ('a', 'b')]
+        await asyncio.sleep(0.01)
+        shared.hold(0.2, held)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+    assert begun == (['b', 'a'] if held == 'a' else ['a', 'b'])
+
+
+async def test_who_waits_for_a_minute_lets_others_pass_once_it_is_held_back() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(round(seconds))
+        await asyncio.Event().wait()
+
+    shared = RateLimits(1, sleep=sleep)
+    async with shared.slot(key='a'):
+        pass
+
+    async def ask(key: str) -> None:
+        async with shared.slot(key=key):
+            raise AssertionError('its minute is not over')
+
+    waiting = [asyncio.create_task(ask(key)) for key in ('a', 'b')]
+    await asyncio.sleep(0.01)
+    assert slept == [60], 'the second waits for the first'
+    shared.hold(300, 'a')
+    await asyncio.sleep(0.01)
+    assert slept == [60, 60], 'the second waits for its own minute now'
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 def test_one_retry_after_holds_back_the_other_sessions(serve: Serve) -> None:
     shared, clock = limits()
     server = serve(failure(429, retry_after='30'), message('x'))

@@ -17,9 +17,9 @@ from sandbox.backends.frames import (
     MAX_PAYLOAD,
     OPEN,
     WINDOW,
-    Attached,
     BridgeError,
     Decoder,
+    Demultiplexer,
     Frame,
     encode,
 )
@@ -133,6 +133,7 @@ async def test_no_more_is_sent_than_there_is_credit_for(tmp_path):
     [
         lambda at: encode(DATA, at, bytes(MAX_PAYLOAD)) * 600,  # far more than there is room for
         lambda at: encode(CREDIT, at, (1).to_bytes(4)),
+        lambda at: encode(DATA, at),  # costs no credit, so there could be any number of them
         lambda at: encode(OPEN, at, b'ctl'),
         lambda at: struct.pack('>BII', DATA, at, MAX_PAYLOAD + 1),
         lambda at: b'\xff' * 64,
@@ -144,6 +145,18 @@ async def test_who_does_not_keep_to_the_protocol_is_left(tmp_path, attack):
         data = attack(at)
         guest.write(mixed(data))
         assert await guest.ended()
+
+
+async def test_credit_that_the_sandbox_does_not_read_does_not_pile_up(tmp_path):
+    async with bridged(tmp_path) as (bridge, guest), connected(tmp_path, guest) as (reader, _, at):
+        count = 100_000  # its credits are several times what all buffers on their way hold
+        guest.write(mixed(encode(DATA, at, b'x')) * count)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout(0.5):
+                    count -= len(await reader.read(1 << 16))
+        assert count > 0
+        assert bridge._writer.transport.get_write_buffer_size() < 1 << 17
 
 
 async def test_the_end_of_a_channel_comes_after_its_data(tmp_path):
@@ -190,10 +203,10 @@ def test_frames_are_found_however_the_bytes_come():
 def test_output_is_told_from_errors_however_the_bytes_come():
     stream = mixed(b'out') + mixed(b'err', 2) + mixed(b'put') + mixed(b'?', 7)
     for size in (1, 3, len(stream)):
-        attached = Attached()
+        demultiplexer = Demultiplexer()
         pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
-        assert b''.join(p for piece in pieces for p in attached.feed(piece)) == b'output'
-        assert attached.said == b'err'
+        assert b''.join(p for piece in pieces for p in demultiplexer.feed(piece)) == b'output'
+        assert demultiplexer.said == b'err'
 
 
 def test_a_frame_that_is_too_long_is_refused_by_its_header():

@@ -144,6 +144,15 @@ def test_a_wide_table_is_shortened_and_a_narrow_one_is_not():
     assert wide.endswith('[50 rows x 40 columns]')
 
 
+def test_halves_of_surrogate_pairs_do_not_reach_a_tokenizer():
+    def tokenizer(text):
+        return text.encode()
+
+    view = ModelView(tokenizer=tokenizer)
+    text = view.text([ok(Output('stdout', 'a\ud800'), notices=('b\udfff',))])
+    assert text == '[notice] b\ufffd\na\ufffd'
+
+
 def test_control_characters_do_not_reach_the_model():
     assert ModelView().content([ok(Output('stdout', 'a\x1b[2Jb\u202e\n'))]) == 'a\ufffd[2Jb\ufffd'
 

@@ -1,0 +1,300 @@
+"""The sandboxes that code runs in, one a session: made on demand, given files, removed."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import sandbox
+from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
+from lagent.context import resolve_session
+from lagent.effects import Effect, beside, is_offline
+from lagent.flow import Flow, arun, call, run
+from lagent.journal.errors import NotCaptured
+from sandbox import FileInfo, SandboxPolicy
+
+T = TypeVar('T')
+
+Source = str | PathLike[str]
+Sources = Source | Iterable[Source] | Mapping[str, Source | bytes]
+
+
+class Sandboxes:
+    """One sandbox a session, and the files in it; see `Interpreter` for the arguments."""
+
+    name: str
+    _manager_class: ClassVar[str] = 'SandboxManager'
+    _wait: ClassVar[Callable[..., Any]] = staticmethod(Future.result)
+
+    def __init__(
+        self,
+        policy: SandboxPolicy | None = None,
+        backend: Any = 'docker',
+        manager: Any = None,
+        files: Source | Iterable[Source] = (),
+        *,
+        image: str | None = None,
+        workspace: str | None = None,
+        max_sessions: int = 32,
+        warm: int = 0,
+        tighten: Callable[[Hashable], Mapping[str, Any]] | None = None,
+        unsafe: bool = False,
+        survival: sandbox.Survival | None = None,
+    ) -> None:
+        self.policy = policy or SandboxPolicy()
+        self.tighten = tighten
+        self.initial_files = _paths(files)
+        if workspace is not None and backend == 'docker':
+            backend = sandbox.DockerBackend(image=image, workspace=workspace)
+        self._options = {
+            'policy': self.policy,
+            'backend': backend,
+            'image': image,
+            'max_sessions': max_sessions,
+            'warm': warm,
+            'unsafe': unsafe,
+            'survival': survival,
+        }
+        of_manager = survival if manager is None else getattr(manager, 'survival', None)
+        self._survives = of_manager is not None
+        self._manager = manager
+        self._owns_manager = manager is None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._preparations = Preparations()
+
+    def upload(self, paths: Sources, session_id: Hashable | None = None) -> list[FileInfo]:
+        """Copy files into a session's sandbox.
+
+        Args:
+            paths: a file of the host, or several; or a dict of names in the sandbox and what is to
+                lie there, paths or bytes.
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            The files in the sandbox.
+        """
+        return run(self._upload(paths, session_id))
+
+    def files(self, session_id: Hashable | None = None) -> list[FileInfo]:
+        """List the files of a session.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            The files in its sandbox.
+        """
+        return run(self._files(session_id))
+
+    def download(self, name: str, to: Source, session_id: Hashable | None = None) -> Path:
+        """Copy a file out of a session's sandbox.
+
+        Args:
+            name: the file's path in the sandbox.
+            to: folder of the host to put it into.
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            The path of the copy.
+        """
+        path: Path = run(self._download(name, to, session_id))
+        return path
+
+    def interrupt(self, session_id: Hashable | None = None) -> None:
+        """Interrupt the cell that a session is running, if there is one.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+        """
+        run(self._interrupt(session_id))
+
+    def close_session(self, session_id: Hashable | None = None) -> None:
+        """Remove a session's sandbox with its variables and files, if there is one.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+        """
+        run(self._close_session(session_id))
+
+    def close(self) -> None:
+        """Remove all sandboxes; no method can be called any more.
+
+        Raises:
+            SandboxError: a sandbox could not be removed; closing again tries it again.
+        """
+        run(self._close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _sandboxes(self) -> Any:
+        with self._lock:
+            if self._closed:
+                raise sandbox.SandboxClosed('The interpreter is closed.', hint='Make a new one.')
+            if self._manager is None:
+                self._manager = getattr(sandbox, self._manager_class)(**self._options)
+            return self._manager
+
+    def _box(self, session: Hashable | None) -> Flow[Any]:
+        return (yield from self._prepared_box(session))[0]
+
+    def _prepared_box(self, session: Hashable | None) -> Flow[tuple[Any, Any]]:
+        """The flow of a session's sandbox, and of what preparing it gave if that was needed."""
+        session = resolve_session(session)
+        box = yield from self._sandbox(self._sandboxes(), session)
+        once = self._preparations.once
+        return box, (yield from once(box, session, self._is_unprepared, self._prepare, self._wait))
+
+    def _sandbox(self, manager: Any, session: Hashable) -> Flow[Any]:
+        changes = self.tighten(session) if self.tighten else {}
+        stricter = {'policy': manager.policy.tighten(**changes)} if changes else {}
+        return (yield from call(manager.session, self._name(session), **stricter))
+
+    def _name(self, session: Hashable | None) -> str:
+        return names_of(self._manager).of(resolve_session(session))
+
+    def _is_unprepared(self, box: Any, ready: Readiness) -> bool:
+        is_supplied = ready.supplied and ready.container == box.container_id
+        return bool(self.initial_files) and not is_supplied
+
+    def _prepare(self, box: Any, ready: Readiness) -> Flow[Any]:
+        there: set[str] = set()
+        if getattr(box, 'adopted', False):  # what code has done to them since is to stay
+            there = {file.path for file in (yield from call(box.files))}
+        for path in self.initial_files:
+            if path.name not in there:
+                yield from call(box.upload, path)
+        ready.supplied, ready.container = True, box.container_id
+
+    def _in_session(
+        self, method: str, session: Hashable | None, *args: Any, **kwargs: Any
+    ) -> Flow[Any]:
+        box = yield from self._box(session)
+        return (yield from call(getattr(box, method), *args, **kwargs))
+
+    def _files(self, session: Hashable | None) -> Flow[list[FileInfo]]:
+        asking: Flow[list[FileInfo]] = self._in_session('files', session)
+        return (yield from self._beside('files', None, asking, session))
+
+    def _download(self, name: str, to: Source, session: Hashable | None) -> Flow[Path]:
+        if is_offline('kernel'):
+            raise NotCaptured(
+                f'Cassettes do not hold the contents of files, and in a replay there is no sandbox '
+                f'to take {name!r} from. Let a cell print what the test is about, or use '
+                'replay(..., strict=True).'
+            )
+        path: Path = yield from self._in_session('download', session, name, to=to)
+        return path
+
+    def _beside(self, method: str, asked: Any, flow: Flow[T], session: Hashable | None) -> Flow[T]:
+        effect = Effect('kernel', f'{self.name}.{method}', asked)
+        return (yield from beside(effect, flow, session))
+
+    def _upload(self, paths: Sources, session: Hashable | None) -> Flow[list[FileInfo]]:
+        named = paths if isinstance(paths, Mapping) else _paths(paths)
+        return (
+            yield from self._beside(
+                'upload', _sizes(named), self._upload_all(named, session), session
+            )
+        )
+
+    def _upload_all(
+        self, paths: Mapping[str, Source | bytes] | list[Path], session: Hashable | None
+    ) -> Flow[list[FileInfo]]:
+        box = yield from self._box(session)
+        uploaded: list[FileInfo] = []
+        if isinstance(paths, Mapping):
+            for name, source in paths.items():
+                uploaded += [(yield from call(box.upload, source, name=name))]
+        else:
+            for path in paths:
+                uploaded += [(yield from call(box.upload, path))]
+        return uploaded
+
+    def _interrupt(self, session: Hashable | None) -> Flow[None]:
+        manager = self._manager
+        if manager and self._name(session) in (yield from call(manager.sessions)):
+            box = yield from self._sandbox(manager, resolve_session(session))
+            yield from call(box.interrupt)
+
+    def _close_session(self, session: Hashable | None) -> Flow[None]:
+        if self._manager is not None:
+            yield from call(self._manager.close_session, self._name(session))
+
+    def _close(self) -> Flow[None]:
+        self._closed = True
+        if self._owns_manager and self._manager is not None:
+            yield from call(self._manager.close)
+
+
+class AsyncSandboxes(Sandboxes):
+    """`Sandboxes` whose methods are coroutines."""
+
+    _manager_class = 'AsyncSandboxManager'
+    _wait = staticmethod(asyncio.wrap_future)
+
+    async def upload(  # type: ignore[override]
+        self, paths: Sources, session_id: Hashable | None = None
+    ) -> list[FileInfo]:
+        """See `Sandboxes.upload`."""
+        return await arun(self._upload(paths, session_id))
+
+    async def files(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> list[FileInfo]:
+        """See `Sandboxes.files`."""
+        return await arun(self._files(session_id))
+
+    async def download(  # type: ignore[override]
+        self, name: str, to: Source, session_id: Hashable | None = None
+    ) -> Path:
+        """See `Sandboxes.download`."""
+        return await arun(self._download(name, to, session_id))
+
+    async def interrupt(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> None:
+        """See `Sandboxes.interrupt`."""
+        await arun(self._interrupt(session_id))
+
+    async def close_session(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> None:
+        """See `Sandboxes.close_session`."""
+        await arun(self._close_session(session_id))
+
+    async def close(self) -> None:  # type: ignore[override]
+        """See `Sandboxes.close`."""
+        await arun(self._close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+
+def _paths(paths: Source | Iterable[Source]) -> list[Path]:
+    return [Path(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
+
+
+def _sizes(sources: Mapping[str, Source | bytes] | list[Path]) -> dict[str, int | None]:
+    """Names and bytes of files that are uploaded; None where there is no such file."""
+    named = sources if isinstance(sources, Mapping) else {path.name: path for path in sources}
+    return {name: _size(source) for name, source in named.items()}
+
+
+def _size(source: Source | bytes) -> int | None:
+    if isinstance(source, bytes):
+        return len(source)
+    try:
+        return Path(source).stat().st_size
+    except OSError:  # the upload says what is wrong with it
+        return None

@@ -1,0 +1,242 @@
+"""Gives what a cassette holds in the place of what a run asks the world for."""
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from lagent.context import RunContext
+from lagent.effects import Effect, replay
+from lagent.errors import JournalError
+from lagent.flow import Flow
+from lagent.journal.cassette import Tape, Taped
+from lagent.journal.codec import TAG, Decoder, Encoder, canonical, digest_of
+from lagent.journal.difference import differing, pretty
+from lagent.journal.errors import BadCassette, NotReadable, NotRecorded, OutputsDiffer, Unused
+from lagent.journal.failures import decode_error, encode_error
+from lagent.journal.normalise import Normaliser
+from lagent.journal.redact import Redactor
+from lagent.journal.taping import steady
+
+
+class Player:
+    """The interceptor that plays a cassette; see `lagent.effects.Interceptor`.
+
+    A call is known by what it asks for: kind, name and payload after the normalisers. A cell of
+    code is known by the cells before it in its session as well, as its result depends on them. Of
+    several recordings that are the same the first one is given first.
+
+    Args:
+        path: the cassette, for errors.
+        tape: what it holds.
+        normalisers: applied to what is recorded and what is asked before they are compared.
+        redactor: takes secrets out of what is asked.
+        strict: execute cells again, and compare what they give.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        tape: Tape,
+        normalisers: Sequence[Normaliser],
+        redactor: Redactor,
+        *,
+        strict: bool = False,
+    ) -> None:
+        self._path, self._tape, self._strict = path, tape, strict
+        self._normalisers, self._redactor = normalisers, redactor
+        self._decoder = Decoder(self._blob)
+        self._lock = Lock()
+        self._last: dict[tuple[Hashable, str], str] = {}
+        self._waiting: dict[str, deque[int]] = defaultdict(deque)
+        self._asked: list[Any] = []
+        self._differences: list[str] = []
+        self._over: JournalError | None = None
+        self._index()
+
+    def __call__(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
+        """Give what is recorded of an effect.
+
+        Raises:
+            NotRecorded: nothing is.
+            BadCassette: it can't be read.
+        """
+        if effect.kind not in self._tape.kinds:
+            return (yield from flow)
+        with self._lock:
+            if self._over is not None:
+                raise self._over
+            try:
+                taped = self._take(effect, context.session_id)
+                known = self._outcome(taped)
+            except JournalError as error:
+                # Code that catches whatever it can must not go on with what is not recorded.
+                self._over = error
+                raise
+        failed = taped.outcome == 'raised'
+        if self._strict and effect.kind == 'kernel':
+            yield from self._again(taped, flow)
+        elif not effect.aside:
+            replay(effect, context, 0.0, known, failed=failed)
+        if failed:
+            raise known
+        return known
+
+    @property
+    def over(self) -> JournalError | None:
+        """The error that ended the replay, also where the code has caught it."""
+        return self._over
+
+    def check_end(self) -> None:
+        """Refuse to end a replay that was not what is recorded.
+
+        Raises:
+            NotRecorded: a call was not recorded, and the code has caught the error.
+            OutputsDiffer: cells gave something else when they were executed again.
+        """
+        if self._over is not None:
+            raise self._over
+        if self._differences:
+            raise OutputsDiffer(self._path, self._differences)
+
+    def unused(self) -> Unused | None:
+        """The error that says what was recorded and not asked for; None if all was."""
+        left = self._left()
+        return Unused(self._path, [self._line(number) for number in left]) if left else None
+
+    def _index(self) -> None:
+        keys: list[str] = []
+        for number, taped in enumerate(self._tape.effects, start=1):
+            try:
+                asked = self._normal(taped.asked, self._tape.blobs)
+                before = keys[taped.follows - 1] if taped.follows else ''
+                keys.append(_key(taped.kind, taped.name, asked, before))
+            except (ValueError, RecursionError, KeyError) as error:
+                reason = f"'asked' can't be read: {error}"
+                raise BadCassette(self._path, taped.line, reason) from error
+            self._asked.append(asked)
+            if not taped.within:
+                self._waiting[keys[-1]].append(number)
+        self._known = set(self._waiting)
+
+    def _take(self, effect: Effect, session: Hashable) -> Taped:
+        encoder = Encoder(self._redactor, plain=True)
+        tree = steady(encoder.encode(effect.payload))
+        asked = self._normal(tree, encoder.blobs)
+        place = (session, effect.name)
+        before = self._last.get(place, '') if effect.kind == 'kernel' else ''
+        key = _key(effect.kind, effect.name, asked, before)
+        if not self._waiting[key]:
+            brief = _brief(effect.kind, effect.name, asked)
+            raise NotRecorded(self._path, brief, self._why(effect, asked, key))
+        if effect.kind == 'kernel':
+            self._last[place] = key
+        return self._tape.effects[self._waiting[key].popleft() - 1]
+
+    def _why(self, effect: Effect, asked: Any, key: str) -> str:
+        if key in self._known:
+            return 'It is recorded, but not as often as it was made.'
+        left = self._left()
+        if not left:
+            return 'All that is recorded was asked for already.'
+        calls = {number: self._tape.effects[number - 1] for number in left}
+        for number, taped in calls.items():
+            same = taped.kind == effect.kind and taped.name == effect.name
+            if same and self._asked[number - 1] == asked:
+                return f'The same code is in {self._line(number)}\nOther cells ran before it there.'
+        nearest = next((number for number in left if calls[number].kind == effect.kind), left[0])
+        reason = f'What is recorded comes next: {self._line(nearest)}'
+        if calls[nearest].kind != effect.kind:
+            return reason
+        lines = differing(pretty(self._asked[nearest - 1]), pretty(asked))
+        return '\n'.join([reason, *(f'  {line}' for line in lines)])
+
+    def _left(self) -> list[int]:
+        return sorted(number for numbers in self._waiting.values() for number in numbers)
+
+    def _line(self, number: int) -> str:
+        taped = self._tape.effects[number - 1]
+        return f'line {taped.line}: {_brief(taped.kind, taped.name, self._asked[number - 1])}'
+
+    def _outcome(self, taped: Taped) -> Any:
+        if taped.outcome == 'cut':
+            raise BadCassette(
+                self._path,
+                taped.line,
+                f'this call was cut off when it was recorded ({str(taped.body)[:80]}), and has no '
+                'result',
+            )
+        decode = self._decoder.decode
+        if taped.outcome == 'raised':
+            decode = partial(decode_error, decoder=self._decoder)
+        try:
+            return decode(taped.body)
+        except Exception as error:
+            # Whoever has written the file may have written anything, for codecs of anybody.
+            raise BadCassette(self._path, taped.line, f"it can't be read: {error}") from error
+
+    def _again(self, taped: Taped, flow: Flow[Any]) -> Flow[None]:
+        """Execute a cell, and compare what it gives with what is recorded."""
+        encoder = Encoder(self._redactor)
+        try:
+            result = yield from flow
+        except JournalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is compared with what is recorded
+            now = 'raised', encode_error(error, encoder)
+        else:
+            now = 'gave', steady(encoder.encode(result))
+        before = self._shown(taped.outcome, taped.body, self._tape.blobs)
+        after = self._shown(*now, encoder.blobs)
+        if before != after:
+            lines = [f'  {line}\n' for line in differing(before, after)]
+            brief = _brief(taped.kind, taped.name, taped.asked)
+            self._differences.append(f'line {taped.line}: {brief}\n{"".join(lines)}')
+
+    def _shown(self, outcome: str, body: Any, blobs: Mapping[str, bytes]) -> str:
+        body = self._normal(body, blobs)
+        if isinstance(body, dict) and body.get(TAG) == 'cell':
+            # The count is that of the kernel, which may have been another one then.
+            shown = {key: value for key, value in body['v'].items() if key != 'execution_count'}
+        else:
+            shown = {outcome: body}
+        return pretty(shown)
+
+    def _normal(self, tree: Any, blobs: Mapping[str, bytes]) -> Any:
+        tree = _whole(tree, blobs)
+        for normaliser in self._normalisers:
+            tree = normaliser(tree)
+        return tree
+
+    def _blob(self, digest: str) -> bytes:
+        try:
+            return self._tape.blobs[digest]
+        except KeyError:
+            raise NotReadable(f'there is no blob {digest!r}') from None
+
+
+def _key(kind: str, name: str, asked: Any, before: str) -> str:
+    return digest_of(canonical([kind, name, asked, before]).encode())
+
+
+def _whole(tree: Any, blobs: Mapping[str, bytes]) -> Any:
+    """An encoded value with its large texts in it."""
+    if isinstance(tree, list):
+        return [_whole(item, blobs) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.get(TAG) == 'text':
+        return blobs[tree['blob']].decode('utf-8', 'surrogatepass')
+    return {key: _whole(value, blobs) for key, value in tree.items()}
+
+
+def _brief(kind: str, name: str, asked: Any) -> str:
+    """A call in a line; of a conversation its last message."""
+    if kind == 'model' and isinstance(asked, list) and asked:
+        asked = asked[-1]
+    if isinstance(asked, dict) and 'content' in asked:
+        asked = asked['content']
+    text = ' '.join(pretty(asked).split())
+    return f'{kind} {name!r}: {text if len(text) <= 100 else f"{text[:99]}…"}'

@@ -1,0 +1,140 @@
+"""Records what a run asks the world for, and what it gave, into a cassette."""
+
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from threading import Lock
+from typing import Any
+
+from lagent.context import RunContext
+from lagent.effects import Effect
+from lagent.flow import Flow
+from lagent.journal.cassette import Tape, Taped
+from lagent.journal.codec import TAG, Encoder, written
+from lagent.journal.failures import encode_error
+from lagent.journal.redact import REDACTED, Redactor
+
+_within: ContextVar[int] = ContextVar('lagent_taped', default=0)
+
+
+class Recorder:
+    """The interceptor that records; see `lagent.effects.Interceptor`.
+
+    Args:
+        kinds: kinds of effects that are recorded.
+        redactor: takes secrets out of what is written.
+
+    Attributes:
+        tape: what was recorded so far.
+    """
+
+    def __init__(self, kinds: Sequence[str], redactor: Redactor) -> None:
+        self.tape = Tape(tuple(kinds))
+        self._redactor = redactor
+        self._lock = Lock()
+        self._cells: dict[tuple[Hashable, str, int], int] = {}
+
+    def __call__(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
+        """Perform an effect and record it."""
+        if effect.kind not in self.tape.kinds:
+            return (yield from flow)
+        asked = self._encode(effect.payload, plain=True)
+        taped = Taped(effect.kind, effect.name, asked, within=_within.get())
+        token = _within.set(self._add(taped, context.session_id))
+        try:
+            result = yield from flow
+        except Exception as error:
+            encoder = Encoder(self._redactor)
+            taped.outcome, taped.body = 'raised', encode_error(error, encoder)
+            self.tape.blobs.update(encoder.blobs)
+            raise
+        except BaseException as error:
+            taped.body = type(error).__name__
+            raise
+        finally:
+            # An abandoned stream is ended by the collector, in whatever context that runs.
+            with suppress(ValueError):
+                _within.reset(token)
+        taped.outcome, taped.body = 'gave', self._encode(result)
+        return result
+
+    def finished(self) -> Tape:
+        """What was recorded, with the list of what was not."""
+        self.tape.not_captured = _not_captured(self.tape)
+        return self.tape
+
+    def _add(self, taped: Taped, session: Hashable) -> int:
+        with self._lock:
+            self.tape.effects.append(taped)
+            number = len(self.tape.effects)
+            if taped.kind == 'kernel':
+                key = (session, taped.name, taped.within)
+                taped.follows = self._cells.get(key, 0)
+                self._cells[key] = number
+            return number
+
+    def _encode(self, value: Any, *, plain: bool = False) -> Any:
+        encoder = Encoder(self._redactor, plain=plain)
+        tree = steady(encoder.encode(value))
+        self.tape.blobs.update(encoder.blobs)
+        return tree
+
+
+def steady(tree: Any) -> Any:
+    """An encoded value without what differs from recording to recording: how long things took.
+
+    Args:
+        tree: what an `Encoder` gave.
+
+    Returns:
+        The same without it; completions and results of cells can be read without it, too.
+    """
+    if isinstance(tree, list):
+        return [steady(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.get(TAG) == 'completion':
+        return {TAG: 'completion', 'v': _without(tree['v'], 'latency')}
+    if tree.get(TAG) == 'cell':
+        return {TAG: 'cell', 'v': _timeless(_without(tree['v'], 'timings'))}
+    if tree.get(TAG) == 'object' and tree['t'] == 'sandbox.types:FileInfo':
+        return {**tree, 'fields': {**tree['fields'], 'modified': 0.0}}
+    return {key: steady(value) for key, value in tree.items()}
+
+
+def _timeless(cell: dict[str, Any]) -> dict[str, Any]:
+    files: dict[str, Any] = {
+        key: [{**file, 'modified': 0.0} for file in cell[key]]
+        for key in ('artifacts', 'full_output')
+        if key in cell
+    }
+    return {**cell, **files}
+
+
+def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+_ALWAYS = {
+    'model': 'models: how long replies took, and in which pieces they came',
+    'tool': 'tools: what they changed outside of the program',
+    'kernel': (
+        'sandboxes: variables, contents of files, in which pieces output came, and all times'
+    ),
+}
+
+
+def _not_captured(tape: Tape) -> list[str]:
+    found = {effect.kind for effect in tape.effects}
+    words = [text for kind, text in _ALWAYS.items() if kind in found]
+    words += [f'{kind} calls: they are done again' for kind in _ALWAYS if kind not in tape.kinds]
+    if any(REDACTED in written([effect.asked, effect.body]) for effect in tape.effects) or any(
+        REDACTED.encode() in data for data in tape.blobs.values()
+    ):
+        words.append(f'secrets: {REDACTED} stands in their place')
+    words += [
+        f'effect {number}: it was cut off by {effect.body}'
+        for number, effect in enumerate(tape.effects, start=1)
+        if effect.outcome == 'cut'
+    ]
+    return words

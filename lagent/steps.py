@@ -1,0 +1,35 @@
+"""What was done in a run, effect by effect: what exports are made of."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(kw_only=True, slots=True)
+class Step:
+    """An effect that has ended.
+
+    Attributes:
+        kind: the effect's kind.
+        name: which model, tool or interpreter was asked.
+        payload: what was asked.
+        result: what it gave; None if it failed.
+        error: what it failed with, in words.
+        seconds: how long it took.
+        run: the run's name.
+        session: the run's session.
+        position: where in the run it stands, see `lagent.positions`; ``''`` where nobody counted.
+        call_id: what the provider calls the tool call, where that is known.
+        ended: whether it has ended at all.
+    """
+
+    kind: str
+    name: str
+    payload: Any
+    result: Any = None
+    error: str | None = None
+    seconds: float = 0.0
+    run: str = ''
+    session: Any = 0
+    position: str = ''
+    call_id: str | None = None
+    ended: bool = False

@@ -1,0 +1,215 @@
+"""The files of cassettes: small, the same each time, without secrets, and not to be trusted."""
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagent.actions import Interpreter
+from lagent.agents import Agent, Coder
+from lagent.errors import JournalError
+from lagent.journal import (
+    BadCassette,
+    NotRecorded,
+    OutputsDiffer,
+    SchemaTooNew,
+    Unused,
+    replay,
+)
+from lagent.llms import Completion, ScriptedModel
+from sandbox import ExecutionResult, FakeBackend, Outcome, Output
+
+CODE = '```python\nprint(6 * 7)\n```'
+
+
+def never() -> ScriptedModel:
+    return ScriptedModel([])
+
+
+def record(path: Path) -> None:
+    model = ScriptedModel([Completion(CODE, latency=1.5), 'It is 42.'])
+    printed = ExecutionResult(Outcome.OK, outputs=(Output('stdout', '42\n'),))
+    backend = FakeBackend(lambda _: printed)
+    with (
+        Coder(model, interpreter=Interpreter(backend=backend, unsafe=True)) as agent,
+        replay(path, record='once'),
+    ):
+        agent('What is six times seven?')
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def edit(path: Path, number: int, **values: Any) -> None:
+    changed = lines(path)
+    changed[number - 1].update(values)
+    path.write_text(''.join(f'{json.dumps(line)}\n' for line in changed))
+
+
+def test_a_cassette_is_a_line_an_effect_and_says_what_it_lacks(tape: Path) -> None:
+    record(tape)
+    head, first, cell, second = lines(tape)
+    assert head['cassette'] == 1
+    assert any('contents of files' in words for words in head['not_captured'])
+    assert first['gave']['v']['text'] == CODE
+    assert cell['asked'] == 'print(6 * 7)'
+    assert cell['gave']['v']['outputs'] == [{'kind': 'stdout', 'text': '42\n'}]
+    # The second conversation is written as what came after the first.
+    assert second['from'] == 1
+    assert len(second['asked']) == 2
+    assert tape.stat().st_size < 3_000
+
+
+def test_recording_again_gives_the_same_bytes(tape: Path) -> None:
+    record(tape)
+    before = tape.read_bytes()
+    tape.unlink()
+    record(tape)
+    assert tape.read_bytes() == before
+
+
+def test_all_records_anew_and_removes_texts_that_nobody_needs(tape: Path) -> None:
+    blobs = tape.parent / 'run.blobs'
+    for text in ('a' * 5_000, 'b' * 5_000, 'c'):
+        with replay(tape, record='all'):
+            Agent(ScriptedModel([text]))('Go')
+        assert len(list(blobs.glob('*'))) == (1 if len(text) > 1 else 0)
+        with replay(tape):
+            assert Agent(never())('Go').content == text
+    assert not blobs.exists()
+    assert [path.name for path in tape.parent.iterdir()] == ['run.jsonl']
+
+
+def test_secrets_are_not_written_and_the_replay_works_without_them(
+    tape: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = 'correct-horse-battery'
+    monkeypatch.setenv('MAIL_PASSWORD', secret)
+    with replay(tape, record='once'):
+        Agent(ScriptedModel([f'The word is {secret}.' + 'x' * 3_000]))(f'Is it {secret}?')
+    written = tape.read_text() + ''.join(p.read_text() for p in tape.parent.glob('*.blobs/*'))
+    assert secret not in written
+    assert 'secrets: [redacted] stands in their place' in lines(tape)[0]['not_captured']
+    with replay(tape):
+        answer = Agent(never())(f'Is it {secret}?')
+    assert str(answer.content).startswith('The word is [redacted].')
+
+
+def test_text_is_readable_and_half_a_character_survives(tape: Path) -> None:
+    with replay(tape, record='once'):
+        for reply in ('你好', 'half \ud800'):
+            Agent(ScriptedModel([reply]), memory=None)('ü')
+    assert '你好' in tape.read_text()
+    with replay(tape):
+        for reply in ('你好', 'half \ud800'):
+            assert Agent(never(), memory=None)('ü').content == reply
+
+
+DAMAGE: list[tuple[str, Any, int]] = [
+    ('', '', 1),
+    ('not JSON', '{"cassette"', 1),
+    ('no object', '[1]', 1),
+    ('no version', '{}', 1),
+    ('a version from before', '{"cassette": 0, "kinds": []}', 1),
+    ('unknown kinds', '{"cassette": 1, "kinds": ["dreams"]}', 1),
+    ('deep', '[' * 100_000, 2),
+    ('NaN', '{"kind": "model", "name": "m", "asked": NaN, "gave": 1}', 2),
+    ('no outcome', '{"kind": "model", "name": "m", "asked": 1}', 2),
+    ('two outcomes', '{"kind": "model", "name": "m", "asked": 1, "gave": 1, "cut": ""}', 2),
+    ('unknown kind', '{"kind": "dream", "name": "m", "asked": 1, "gave": 1}', 2),
+    ('later one', '{"kind": "kernel", "name": "m", "follows": 9, "asked": 1, "gave": 1}', 2),
+    (
+        'true is no number',
+        '{"kind": "model", "name": "m", "from": true, "asked": [], "gave": 1}',
+        2,
+    ),
+    ('no error', '{"kind": "model", "name": "m", "asked": 1, "raised": "x"}', 2),
+    (
+        'a path as digest',
+        '{"kind": "tool", "name": "", "asked": {"$": "text", "blob": "../../x"}, "gave": 1}',
+        2,
+    ),
+    (
+        'a missing blob',
+        f'{{"kind": "tool", "name": "", "asked": {{"$": "text", "blob": "{"a" * 64}"}}, "cut": 1}}',
+        2,
+    ),
+    ('no blob', '{"kind": "model", "name": "m", "asked": {"$": "text"}, "gave": 1}', 2),
+    (
+        'no text in it',
+        '{"kind": "model", "name": "m", "asked": {"$": "text", "blob": 3}, "gave": 1}',
+        2,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ('text', 'line'), [(text, line) for _, text, line in DAMAGE], ids=[name for name, *_ in DAMAGE]
+)
+def test_a_damaged_cassette_is_refused_with_its_line(tape: Path, text: str, line: int) -> None:
+    tape.parent.mkdir()
+    head = '{"cassette": 1, "kinds": ["model", "tool", "kernel"]}\n' if line == 2 else ''
+    tape.write_text(head + text)
+    with pytest.raises(BadCassette, match=f'line {line}:') as caught, replay(tape):
+        pass
+    assert caught.value.line == line
+
+
+def test_a_changed_blob_is_refused(tape: Path) -> None:
+    with replay(tape, record='once'):
+        Agent(ScriptedModel(['a' * 5_000]))('Go')
+    (blob,) = (tape.parent / 'run.blobs').iterdir()
+    blob.write_text('b' * 5_000)
+    with pytest.raises(BadCassette, match=r'line 2: the blob .* was changed'), replay(tape):
+        pass
+
+
+def test_a_fifo_is_not_waited_for(tape: Path) -> None:
+    tape.parent.mkdir()
+    os.mkfifo(tape)
+    with pytest.raises(BadCassette, match='is no file'), replay(tape):
+        pass
+
+
+@pytest.mark.parametrize(
+    'gave',
+    [
+        {'$': 'nobody'},
+        {'$': 'completion'},
+        {'$': 'completion', 'v': {'texts': 3}},
+        {'$': 'cell', 'v': {}},
+        {'$': 'object', 't': 'os:system', 'fields': {}},
+        {'$': ['x']},
+    ],
+)
+def test_a_result_that_is_none_is_refused_when_it_is_asked_for(tape: Path, gave: Any) -> None:
+    with replay(tape, record='once'):
+        Agent(ScriptedModel(['ok']))('Go')
+    edit(tape, 2, gave=gave)
+    with pytest.raises(BadCassette, match='line 2'), replay(tape):
+        Agent(never())('Go')
+
+
+def test_a_later_version_is_refused(tape: Path) -> None:
+    record(tape)
+    edit(tape, 1, cassette=2)
+    with pytest.raises(SchemaTooNew, match='Update lagent'), replay(tape):
+        pass
+
+
+@pytest.mark.parametrize(
+    'error',
+    [
+        BadCassette('a', 3, 'x'),
+        NotRecorded('a', 'b', 'c'),
+        Unused('a', ['b']),
+        OutputsDiffer('a', ['b']),
+    ],
+)
+def test_errors_can_be_sent_elsewhere(error: JournalError) -> None:
+    other = pickle.loads(pickle.dumps(error))
+    assert (str(other), vars(other)) == (str(error), vars(error))
