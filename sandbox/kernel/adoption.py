@@ -17,6 +17,7 @@ from sandbox.types import ExecutionResult
 
 _ANSWER = 10.0  # seconds for a supervisor to take a new owner, or a kernel to tell what it knows
 _LEAST = 5.0  # seconds for an idle kernel to answer
+_OBITUARY = 1.0
 _RETRY = 0.05
 _MAX_MESSAGES = 100_000
 
@@ -83,6 +84,10 @@ async def await_idle(
                 ending.steps.append('interrupt')
                 await supervisor.signal(signal.SIGINT)
         except StartFailed:
+            # It closed its connections; the news of its end may come a moment later.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_OBITUARY):
+                    await supervisor.gone()
             if supervisor.exit is None:
                 raise
             ending.exit = supervisor.exit
