@@ -40,6 +40,7 @@ from traitlets.config import Config
 from . import files
 from .messages import Messages
 from .output import Publisher, Stream
+from .record import LastCell
 
 sys.modules['debugpy'] = None  # type: ignore[assignment]
 """The debugger is of no use here, and to import it takes a quarter of the kernel's start."""
@@ -172,6 +173,8 @@ class Kernel(IPythonKernel):
         self._rehearsed = False
         self._streams = sys.stdout, sys.stderr
         self._pipes = {number: os.dup(number) for number in (1, 2)}
+        self.last_cell = LastCell()
+        self.shell_handlers['last_cell_request'] = self.last_cell_request
 
     def set_parent(self, ident: Any, parent: Any, channel: str = 'shell') -> None:
         """Undo what the last cell did to its output streams before the next one begins."""
@@ -199,7 +202,17 @@ class Kernel(IPythonKernel):
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Answer the request to run a cell, even when an interrupt comes before the cell."""
         self.iopub_thread.hold()
+        self.last_cell.begin(parent)
+        self.iopub_thread.kept = self.last_cell if self.last_cell.is_open else None
         await super().execute_request(stream.socket, ident, parent)
+        if self.last_cell.is_open and stream.socket.EVENTS & zmq.POLLIN:
+            # A new host has asked meanwhile; the socket tells of it once, and told the reply above.
+            self.io_loop.add_callback(stream._handle_events, stream.socket, 0)
+
+    async def last_cell_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Tell a host that has not seen it how the last cell ended."""
+        told = self.last_cell.told(int(parent['content']['room']))
+        self.session.send(stream, 'last_cell_reply', told, parent, ident=ident)
 
     def start(self) -> None:
         """Serve requests, and subscribers between them."""
@@ -213,13 +226,15 @@ class Kernel(IPythonKernel):
             self.iopub_thread.welcome()
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run a cell; a failure while its failure is reported is answered as well."""
-        reply = await self._reply_of(*args, **kwargs)
+        """Run a cell, and keep the answer where that is wanted."""
+        reply = await self._run_cell(*args, **kwargs)
+        self.last_cell.end(reply)
         if self.workspace and self.workspace.is_unchanged():
             reply['workspace_unchanged'] = True  # the host need not ask for a listing
         return reply
 
-    async def _reply_of(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    async def _run_cell(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        # A failure while the cell's failure is reported is answered as well.
         try:
             self.iopub_thread.let_go()
             if self.before_code:

@@ -17,6 +17,7 @@ import zmq
 from ipykernel.iostream import IOPubThread, OutStream
 
 from .messages import send_parts
+from .record import LastCell
 
 
 class Publisher(IOPubThread):
@@ -35,6 +36,7 @@ class Publisher(IOPubThread):
         self._sending = threading.Lock()
         self._sender = 0
         self.uninterrupted = Uninterrupted(self)
+        self.kept: LastCell | None = None
         self.forget()
         super().__init__(*args, **kwargs)
 
@@ -43,6 +45,8 @@ class Publisher(IOPubThread):
         if self._check_mp_mode():
             self._really_send(parts, copy=copy)  # a forked child has no part in this
             return
+        if self.kept is not None:
+            self.kept.add(parts)
         self._outbox.append((parts, copy))
         self._send_out()
 

@@ -24,6 +24,7 @@ from .portal import blocking_iterator as blocking_iterator
 from .portal import get_portal as get_portal
 from .session import AsyncSandbox as AsyncSandbox
 from .session import Sandbox as Sandbox
+from .survival import Survival as Survival
 from .types import ErrorInfo as ErrorInfo
 from .types import ExecutionEvent as ExecutionEvent
 from .types import ExecutionResult as ExecutionResult

@@ -17,12 +17,15 @@ from sandbox import files as transfer
 from sandbox.backends import Backend, get_backend
 from sandbox.errors import PolicyError, SandboxClosed, SandboxError
 from sandbox.kernel import verdict
+from sandbox.kernel.adoption import Recalled
 from sandbox.kernel.machine import Listener, Machine
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry
 from sandbox.outputs import Outputs
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import cold_start
+from sandbox.survival import Survival
+from sandbox.survivor import Survivor
 from sandbox.types import ExecutionResult, FileInfo, Timings
 
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
@@ -36,10 +39,13 @@ Source = Callable[[SandboxPolicy, str], Awaitable[Machine]]
 class Call:
     """A cell that was asked for."""
 
-    def __init__(self, code: str, timeout: float, listener: Listener | None) -> None:
+    def __init__(
+        self, code: str, timeout: float, listener: Listener | None, tag: str | None
+    ) -> None:
         self.code = code
         self.timeout = timeout
         self.listener = listener
+        self.tag = tag
         self.asked = time.monotonic()
         self.stop = asyncio.Event()
         self.has_turn = False
@@ -60,6 +66,8 @@ class Session:
         image: Kernel image of the Docker back end; the one of this version if None.
         id: Name of the session, for people and logs; made up if None.
         unsafe: Consent to a back end that isolates nothing (`'local'`).
+        survival: Lets the sandbox outlive this program for a while, so that a session of the same
+            id has it again; see `Survival`.
 
     Raises:
         ValueError: There is no such back end, or an argument does not fit it.
@@ -73,10 +81,14 @@ class Session:
         *,
         id: str | None = None,  # noqa: A002 - the public name
         unsafe: bool = False,
+        survival: Survival | None = None,
     ) -> None:
-        self.policy = policy
+        self.policy = policy if survival is None else survival.applied(policy)
         self.id = id or f'session-{secrets.token_hex(6)}'
         self._backend = get_backend(backend, image=image, unsafe=unsafe)
+        self._survivor = None
+        if survival is not None:
+            self._survivor = Survivor(survival, self.id, self.policy, self._backend)
         self._source: Source = functools.partial(cold_start, self._backend)
         self._on_closed: Callable[[], None] = lambda: None
         self._machine: Machine | None = None
@@ -92,6 +104,8 @@ class Session:
         self._file_calls = 0
         self._process = os.getpid()
         self.last_used = time.monotonic()
+        self.adopted = False
+        """Whether its sandbox is one that an earlier process has left to it."""
 
     def __repr__(self) -> str:
         state = 'closed' if self._closed else self._machine.id if self._machine else 'not started'
@@ -166,11 +180,36 @@ class Session:
             await self._drop_machine()
             self._untold = [verdict.ran_in_new_sandbox(lost.loss or 'its session was restarted')]
         self._check_open()
-        self._machine = await self._source(self.policy, self.id)
-        self._files = {}
         self._outputs.forget()
+        if self._survivor is None:
+            self._machine, self._files = await self._source(self.policy, self.id), {}
+        else:
+            self._machine = await self._surviving(self._survivor)
         self._check_open()
         return self._machine
+
+    async def _surviving(self, survivor: Survivor) -> Machine:
+        """Return the machine that was left to the session, or a new one that will be."""
+        try:
+            machine = await survivor.adopt(self.policy)
+            self.adopted = machine is not None
+            self._files = None  # for it may have some
+            self._outputs.begin_after(survivor.cells)
+            if machine is None:
+                machine = await self._source(self.policy, self.id)
+                await survivor.leave(machine)
+                self._files = {}
+        except BaseException:
+            survivor.release()
+            raise
+        if survivor.failure:
+            self._note(verdict.ran_in_new_sandbox(survivor.failure))
+            survivor.failure = ''
+        return machine
+
+    async def _recall(self, tag: str) -> Recalled:
+        await self._any_machine()
+        return None if self._survivor is None else self._survivor.recall(tag)
 
     async def _any_machine(self) -> Machine:
         """Return the running machine, also while a cell runs in it; start one if there is none."""
@@ -193,12 +232,14 @@ class Session:
 
     # Cells
 
-    def _submit(self, code: str, timeout: float | None, listener: Listener | None) -> Call:
+    def _submit(
+        self, code: str, timeout: float | None, listener: Listener | None, tag: str | None
+    ) -> Call:
         self._check_open()
         seconds = self.policy.timeout if timeout is None else float(timeout)
         if not 0 < seconds < float('inf'):
             raise PolicyError(f'timeout must be positive and finite, not {timeout!r}.')
-        call = Call(code, seconds, listener)
+        call = Call(code, seconds, listener, tag)
         call.task = asyncio.create_task(self._cell(call), name=f'sandbox-cell-{self.id}')
         self._calls.add(call)
         call.task.add_done_callback(lambda _: self._calls.discard(call))
@@ -232,7 +273,9 @@ class Session:
             call.started = True
             with self._outputs.begin() as spill:
                 began = time.monotonic()
-                result = await machine.run(call.code, call.timeout, call.listener, call.stop, spill)
+                result = await machine.run(
+                    call.code, call.timeout, call.listener, call.stop, spill, call.tag
+                )
                 ended = time.monotonic()
                 kept, words = await self._keep(machine, spill)
             told, self._untold = self._untold, []
@@ -355,6 +398,8 @@ class Session:
         async with self._lock:
             await self._drop_machine()  # one that was just being started
             self._closed = True
+        if self._survivor is not None:
+            self._survivor.release()
         self._on_closed()
 
     async def _drop_machine(self) -> None:

@@ -18,6 +18,7 @@ from sandbox.policy import SandboxPolicy
 from sandbox.pool import Pool
 from sandbox.portal import blocking
 from sandbox.session import AsyncSandbox, Sandbox
+from sandbox.survival import Survival
 
 Box = TypeVar('Box', bound=Session)
 
@@ -47,6 +48,8 @@ class Manager(Generic[Box]):
         idle_ttl: Seconds after its last use when a session is closed.
         acquire_timeout: Seconds that a new session may wait for a place.
         unsafe: Consent to a back end that isolates nothing (`'local'`).
+        survival: Lets sandboxes outlive this program for a while, so that its sessions have them
+            again in its next process; see `Survival`.
 
     Raises:
         ValueError: An argument is out of range, or there is no such back end.
@@ -66,12 +69,14 @@ class Manager(Generic[Box]):
         idle_ttl: float = 900.0,
         acquire_timeout: float = 30.0,
         unsafe: bool = False,
+        survival: Survival | None = None,
     ) -> None:
         if max_sessions < 1 or idle_ttl <= 0 or acquire_timeout < 0:
             raise PolicyError('max_sessions and idle_ttl must be positive, acquire_timeout >= 0.')
         if warm < 0 or start_concurrency < 1:
             raise PolicyError('warm must be >= 0, and start_concurrency positive.')
-        self.policy = policy
+        self.survival = survival
+        self.policy = policy = self._applied(policy)
         self.max_sessions = max_sessions
         self.warm = warm
         self.idle_ttl = idle_ttl
@@ -106,6 +111,9 @@ class Manager(Generic[Box]):
         """Return the ids of the sessions that are open."""
         return sorted(self._boxes)
 
+    def _applied(self, policy: SandboxPolicy) -> SandboxPolicy:
+        return policy if self.survival is None else self.survival.applied(policy)
+
     def _begin(self) -> None:
         self._check_open()
         if self._sweeper is None:
@@ -125,6 +133,7 @@ class Manager(Generic[Box]):
         policy: SandboxPolicy | None,
     ) -> Box:
         self._begin()
+        policy = policy and self._applied(policy)
         if policy is not None and policy != self.policy:
             self.policy.tighten(**{f.name: getattr(policy, f.name) for f in fields(policy)})
         box = self._boxes.get(id)
@@ -149,6 +158,8 @@ class Manager(Generic[Box]):
     async def _open(self, id: str, policy: SandboxPolicy) -> Box:  # noqa: A002 - the public name
         if id in self._boxes:  # closed by its user
             await self._boxes[id]._shut()
+        box = self._box(policy, self._backend, id=id, survival=self.survival)
+        box._source = self._pool.machine
         try:
             async with asyncio.timeout(self.acquire_timeout):
                 await self._places.acquire()
@@ -158,8 +169,6 @@ class Manager(Generic[Box]):
                 f'{self.acquire_timeout:g} s.',
                 hint='Close a session, or raise max_sessions, idle_ttl or acquire_timeout.',
             ) from None
-        box = self._box(policy, self._backend, id=id)
-        box._source = self._pool.machine
         try:
             self._check_open()
             await box._any_machine()

@@ -30,6 +30,10 @@ class Outputs:
         self._cell += 1
         return Spill(self._limit)
 
+    def begin_after(self, cells: int) -> None:
+        """Take note that the workspace has files of so many cells before."""
+        self._cell = cells
+
     def forget(self) -> None:
         """Take note that the workspace is a new one."""
         self._kept.clear()

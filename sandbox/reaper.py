@@ -2,7 +2,8 @@
 
 Every container and every folder of sockets says which process it belongs to. A sandbox ends by
 itself soon after its owner; what is here finds the rest, and never touches what belongs to a
-living process or to one that cannot be seen from here.
+living process or to one that cannot be seen from here. What is to survive its owner is left alone
+for as long as it waits for the next one.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sandbox.backends.docker import remove_container
 from sandbox.backends.engine import engine
 from sandbox.backends.rendezvous import Rendezvous, deserted
+from sandbox.backends.will import Name, Will, is_waiting
 from sandbox.errors import SandboxError
 from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, POOL_LABEL, SESSION_LABEL, Owner
 
@@ -81,10 +83,12 @@ def orphans(*, docker: bool = True) -> list[Orphan]:
         BackendUnavailable: There is no Docker engine to ask.
         SandboxError: The engine failed.
     """
-    found = []
-    if docker:
-        found += [Orphan('container', each.id) for each in containers() if _is_orphan(each)]
-    return found + [Orphan('folder', str(place.root)) for place in deserted()]
+    there = containers() if docker else None
+    found = [Orphan('container', each.id) for each in there or () if _is_orphan(each)]
+    names = None if there is None else {each.id for each in there}
+    return found + [
+        Orphan('folder', str(place.root)) for place in deserted() if not _is_kept(place, names)
+    ]
 
 
 def collect_garbage(*, docker: bool = True) -> list[Orphan]:
@@ -100,11 +104,8 @@ def collect_garbage(*, docker: bool = True) -> list[Orphan]:
     removed, failures = [], []
     for orphan in orphans(docker=docker):
         try:
-            if orphan.kind == 'container':
-                remove_container(orphan.name)
-            else:
-                Rendezvous(Path(orphan.name)).remove()
-            removed.append(orphan)
+            if _removed(orphan):
+                removed.append(orphan)
         except (OSError, SandboxError) as error:
             failures.append(f'{orphan.kind} {orphan.name}: {error}')
     if failures:
@@ -115,11 +116,43 @@ def collect_garbage(*, docker: bool = True) -> list[Orphan]:
     return removed
 
 
+def _removed(orphan: Orphan) -> bool:
+    if orphan.kind == 'container':
+        remove_container(orphan.name)
+        return True
+    place = Rendezvous(Path(orphan.name))
+    if (will := Will.read(place)) is None:
+        place.remove()
+        return True
+    # Somebody may be taking it over in this moment.
+    if (name := Name.take(will.scope, will.session)) is None:
+        return False
+    try:
+        owner = place.owner()
+        if owner is None or not owner.is_dead_here():
+            return False
+        remove_container(will.instance)
+        place.remove()
+    finally:
+        name.release()
+    return True
+
+
+def _is_kept(place: Rendezvous, containers: set[str] | None) -> bool:
+    """Tell whether a dead owner's folder is that of a sandbox which waits for the next one."""
+    will = Will.read(place)
+    if will is None:
+        return False
+    if containers is None:
+        return True  # whether its container is gone is not known
+    return will.instance in containers and is_waiting(place, will, place.owner())
+
+
 def _containers(client: 'docker.DockerClient') -> Iterator[Container]:
     filters = {'label': OWNER_LABEL}
     for summary in client.api.containers(all=True, filters=filters):
         labels: dict[str, str] = dict(summary.get('Labels') or {})
-        owner = Owner.parse(labels.get(OWNER_LABEL, ''))
+        owner = _owner(labels)
         yield Container(
             id=summary['Id'],
             name=_name(summary),
@@ -131,6 +164,13 @@ def _containers(client: 'docker.DockerClient') -> Iterator[Container]:
             owner_state=owner.state() if owner else 'unknown',
             session=_session(labels),
         )
+
+
+def _owner(labels: dict[str, str]) -> Owner | None:
+    """Return whose a container is: labels stay as they are when it is taken over."""
+    place = Rendezvous(Path(labels.get(FOLDER_LABEL, '')))
+    heir = place.owner() if FOLDER_LABEL in labels and Will.read(place) else None
+    return heir or Owner.parse(labels.get(OWNER_LABEL, ''))
 
 
 def _session(labels: dict[str, str]) -> str | None:
@@ -145,4 +185,7 @@ def _name(summary: dict[str, Any]) -> str:
 
 
 def _is_orphan(container: Container) -> bool:
-    return container.owner_state == 'dead' and FOLDER_LABEL in container.labels
+    if container.owner_state != 'dead' or FOLDER_LABEL not in container.labels:
+        return False
+    # One with a will is found by its folder, and goes with it.
+    return Will.read(Rendezvous(Path(container.labels[FOLDER_LABEL]))) is None

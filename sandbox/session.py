@@ -9,6 +9,7 @@ from typing import Self
 from sandbox import files as transfer
 from sandbox.core import Session, check_process
 from sandbox.events import EventQueue
+from sandbox.kernel.adoption import Recalled
 from sandbox.portal import blocking, blocking_iterator
 from sandbox.types import ExecutionEvent, ExecutionResult, FileInfo
 
@@ -53,6 +54,8 @@ class AsyncSandbox(Session):
         self,
         code: str,
         timeout: float | None = None,  # noqa: ASYNC109
+        *,
+        tag: str | None = None,
     ) -> ExecutionResult:
         """Run a cell and return what it gave. Never raises for user code.
 
@@ -62,17 +65,20 @@ class AsyncSandbox(Session):
         Args:
             code: Python, or IPython's dialect of it. Variables of earlier cells are there.
             timeout: Wall clock in seconds; the policy's if None.
+            tag: What the cell is called in `recall`.
 
         Raises:
             SandboxClosed: The session was closed.
             SandboxError: No sandbox or kernel could be started.
         """
-        return await self._finish(self._submit(code, timeout, None))
+        return await self._finish(self._submit(code, timeout, None, tag))
 
     async def stream(
         self,
         code: str,
         timeout: float | None = None,  # noqa: ASYNC109
+        *,
+        tag: str | None = None,
     ) -> AsyncIterator[ExecutionEvent]:
         """Run a cell and yield its outputs as they come; the last event carries the result.
 
@@ -82,13 +88,14 @@ class AsyncSandbox(Session):
         Args:
             code: Python, or IPython's dialect of it.
             timeout: Wall clock in seconds; the policy's if None.
+            tag: What the cell is called in `recall`.
 
         Raises:
             SandboxClosed: The session was closed.
             SandboxError: No sandbox or kernel could be started.
         """
         events = EventQueue(2 * (self.policy.output_bytes + self.policy.output_chars))
-        call = self._submit(code, timeout, events.put)
+        call = self._submit(code, timeout, events.put, tag)
         assert call.task is not None
         call.task.add_done_callback(lambda _: events.end())
         try:
@@ -98,6 +105,25 @@ class AsyncSandbox(Session):
         finally:
             if not call.task.done():
                 await self._stop(call)
+
+    async def recall(self, tag: str) -> Recalled:
+        """Find out what a cell came to that an earlier process has run in this session.
+
+        It is for sessions with a `survival`. If there is no sandbox yet, it is taken over, or
+        started; a cell that still runs is waited for.
+
+        Args:
+            tag: What that process called the cell.
+
+        Returns:
+            The result, as far as the sandbox has kept it; `'not_begun'` if the sandbox was never
+            sent the cell; None if nothing is known.
+
+        Raises:
+            SandboxClosed: The session was closed.
+            SandboxError: No sandbox could be started, or a living process has the session.
+        """
+        return await self._recall(tag)
 
     async def interrupt(self) -> None:
         """Interrupt the cell that runs, like Ctrl-C; without one, do nothing."""
@@ -203,6 +229,7 @@ class Sandbox(Session):
     start = blocking(AsyncSandbox.start)
     execute = blocking(AsyncSandbox.execute)
     stream = blocking_iterator(AsyncSandbox.stream)
+    recall = blocking(AsyncSandbox.recall)
     interrupt = blocking(AsyncSandbox.interrupt)
     restart = blocking(AsyncSandbox.restart)
     upload = blocking(AsyncSandbox.upload)

@@ -2,23 +2,33 @@
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic_core import SchemaSerializer, core_schema
 
 from lagent.actions.cell_codec import compact, complete
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
+from lagent.actions.resumption import Rebuild, Resumption
 from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source
 from lagent.context import current_context
-from lagent.effects import Effect, emit, listening, mark_not_begun, within
+from lagent.effects import Effect, Ended, emit, listening, mark_not_begun, within
 from lagent.errors import LimitExceeded, NotDone, OutcomeUnknown, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
 from lagent.hooks import Hook
 from lagent.journal.codec import register
+from lagent.journal.recording import current_recording
+from lagent.positions import effect_id
 from lagent.schema import AgentMessage
 from lagent.view import ModelView
-from sandbox import ExecutionEvent, ExecutionResult, Outcome, SandboxError, SandboxPolicy
+from sandbox import (
+    ExecutionEvent,
+    ExecutionResult,
+    Outcome,
+    SandboxError,
+    SandboxPolicy,
+    Survival,
+)
 
 # Other modules of lagent catch `SandboxError` and must not import `sandbox` themselves.
 __all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'execution_results']
@@ -79,7 +89,8 @@ class Interpreter(Responder, Sandboxes):
         backend: what isolates it: ``'docker'``, another back end's name, or a back end.
         manager: the sandboxes to use instead of own ones, under the ids of the sessions (see
             `SessionNames` for those that are no text). It is not closed with the interpreter, and
-            `policy`, `backend`, `image`, `max_sessions`, `warm` and `unsafe` are its own.
+            `policy`, `backend`, `image`, `max_sessions`, `warm`, `unsafe` and `survival` are its
+            own.
         timeout: wall clock of one cell, in seconds; the policy's by default.
         files: path of a file, or several, to put into each new sandbox.
         name: the sender of the answers.
@@ -91,6 +102,11 @@ class Interpreter(Responder, Sandboxes):
         unsafe: allows a back end that does not isolate.
         view: decides what of the results the model is shown; see `ModelView`.
         hooks: hooks whose `before_action` and `after_action` are called.
+        survival: a `sandbox.Survival`: sandboxes outlive this process when it dies, and a run that
+            goes on in another one has its sandbox again, with the cell that was running in it.
+        rebuild: when a recorded run goes on and its sandbox is gone, ``'fresh'`` lets it go on in a
+            new one and tells the model what is lost; ``'rerun'`` runs the recorded cells in it
+            again first.
     """
 
     def __init__(
@@ -110,6 +126,8 @@ class Interpreter(Responder, Sandboxes):
         unsafe: bool = False,
         view: ModelView | None = None,
         hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
+        survival: Survival | None = None,
+        rebuild: Rebuild = 'fresh',
     ) -> None:
         Responder.__init__(self, hooks)
         Sandboxes.__init__(
@@ -124,7 +142,9 @@ class Interpreter(Responder, Sandboxes):
             warm=warm,
             tighten=tighten,
             unsafe=unsafe,
+            survival=survival,
         )
+        self._resumption = Resumption(name, self._survives, rebuild)
         self.name = name
         self.timeout = timeout
         self.view = view or ModelView()
@@ -168,10 +188,16 @@ class Interpreter(Responder, Sandboxes):
         request = requested_code(message)
         if not request.cells:
             return self._message(request.refusal, None)
+        yield from self._resumption.announce()
         results: list[CellResult] = []
         for code in request.cells:
             effect = Effect(
-                'kernel', self.name, code, network=self._has_network, edited=self._edited
+                'kernel',
+                self.name,
+                code,
+                network=self._has_network,
+                inquire=self._inquire if self._survives else None,
+                edited=self._edited,
             )
             try:
                 result = yield from within(effect, self._cell(code))
@@ -213,12 +239,35 @@ class Interpreter(Responder, Sandboxes):
     def _cell(self, code: str) -> Flow[CellResult]:
         try:
             box = yield from self._box(None)
+            news = yield from self._resumption.begin(box, self.timeout)
         except Exception as error:
             mark_not_begun(error)
             raise
-        return (yield from self._execute(box, code, self.timeout))
+        tag = effect_id() if self._survives else None
+        result = yield from self._execute(box, code, self.timeout, tag)
+        if news is None or (news.is_lost and not result.state_preserved):
+            return result  # the session itself has seen the loss
+        return dataclasses.replace(
+            result,
+            notices=(news.notice, *result.notices),
+            state_preserved=result.state_preserved and not news.is_lost,
+        )
 
-    def _execute(self, box: Any, code: str, timeout: float | None) -> Flow[CellResult]:
+    def _inquire(self, tag: str) -> Flow[Ended | Literal['not_begun'] | None]:
+        """What became of a cell of an earlier process; see `Effect.inquire`."""
+        recording = current_recording()
+        container = None if recording is None else self._resumption.sandbox_of(recording)
+        if container == '':
+            return 'not_begun'
+        box = yield from self._box(None)
+        found = yield from call(box.recall, tag)
+        if isinstance(found, ExecutionResult):
+            return Ended(carried(found))
+        return 'not_begun' if found and container == box.container_id else None
+
+    def _execute(
+        self, box: Any, code: str, timeout: float | None, tag: str | None = None
+    ) -> Flow[CellResult]:
         done: ExecutionResult | None = None
 
         def note(event: ExecutionEvent) -> None:
@@ -228,10 +277,11 @@ class Interpreter(Responder, Sandboxes):
                 emit(event.output)
 
         timeout = _within_run(timeout, box)
+        named = {} if tag is None else {'tag': tag}
         if listening():
-            yield from each(box.stream(code, timeout=timeout), note)
+            yield from each(box.stream(code, timeout=timeout, **named), note)
         else:
-            done = yield from call(box.execute, code, timeout=timeout)
+            done = yield from call(box.execute, code, timeout=timeout, **named)
         assert done is not None, 'the stream of a cell ends with its result'
         self._preparations.forget(
             box, kernel=not done.state_preserved, files=done.outcome is Outcome.SANDBOX_LOST

@@ -42,6 +42,7 @@ class Sandboxes:
         warm: int = 0,
         tighten: Callable[[Hashable], Mapping[str, Any]] | None = None,
         unsafe: bool = False,
+        survival: sandbox.Survival | None = None,
     ) -> None:
         self.policy = policy or SandboxPolicy()
         self.tighten = tighten
@@ -55,7 +56,10 @@ class Sandboxes:
             'max_sessions': max_sessions,
             'warm': warm,
             'unsafe': unsafe,
+            'survival': survival,
         }
+        of_manager = survival if manager is None else getattr(manager, 'survival', None)
+        self._survives = of_manager is not None
         self._manager = manager
         self._owns_manager = manager is None
         self._closed = False
@@ -161,8 +165,12 @@ class Sandboxes:
         return bool(self.initial_files) and not is_supplied
 
     def _prepare(self, box: Any, ready: Readiness) -> Flow[Any]:
+        there: set[str] = set()
+        if getattr(box, 'adopted', False):  # what code has done to them since is to stay
+            there = {file.path for file in (yield from call(box.files))}
         for path in self.initial_files:
-            yield from call(box.upload, path)
+            if path.name not in there:
+                yield from call(box.upload, path)
         ready.supplied, ready.container = True, box.container_id
 
     def _in_session(

@@ -49,6 +49,18 @@ class Entry:
             return False
         return self.begun and (self.outcome is None or not self.outcome.body['harmless'])
 
+    @property
+    def was_done(self) -> bool:
+        """Whether it ended otherwise than by a refusal."""
+        outcome = self.outcome
+        return outcome is not None and not (outcome.type == 'error' and outcome.body['final'])
+
+    @property
+    def payload(self) -> Any:
+        """What was asked for, encoded: what somebody has put in the place of the intent's."""
+        decision = self.decisions.get('approval', {})
+        return decision['payload'] if decision.get('verdict') == 'edit' else self.intent.body
+
 
 class History:
     """The effects of a run by their position.

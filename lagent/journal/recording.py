@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -153,12 +153,16 @@ class Recording:
         """What was last noted under a name, in this attempt or an earlier one; None for nothing."""
         return self._decoder.decode(self._history.notes.get(name))
 
+    def names_noted(self, prefix: str) -> list[str]:
+        """The names of all notes that begin so."""
+        return [name for name in self._history.notes if name.startswith(prefix)]
+
     def effects(self, kind: str | None = None) -> list[Record]:
-        """The intents of the effects that were done in earlier attempts, in order; see `decode`."""
+        """What was done in earlier attempts, in order: intents, with the payload that was used."""
         return [
-            entry.intent
+            replace(entry.intent, body=entry.payload)
             for entry in self._history.entries.values()
-            if entry.outcome is not None and kind in (None, entry.intent.kind)
+            if entry.was_done and kind in (None, entry.intent.kind)
         ]
 
     def decode(self, tree: Any) -> Any:

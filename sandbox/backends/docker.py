@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import functools
+import hashlib
+import json
 import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,11 +27,12 @@ from sandbox.backends.container import (
 )
 from sandbox.backends.engine import attach, engine, explain, in_thread, lent_client
 from sandbox.backends.rendezvous import Rendezvous
+from sandbox.backends.will import Ledger, Will
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.process import EgressProxy
-from sandbox.errors import BackendUnavailable, SandboxError, StartFailed
+from sandbox.errors import BackendUnavailable, PolicyError, SandboxError, SandboxLost, StartFailed
 from sandbox.image import image_missing, image_tag
-from sandbox.policy import SandboxPolicy
+from sandbox.policy import HOST_SIDE, SandboxPolicy
 
 if TYPE_CHECKING:
     import docker
@@ -82,6 +86,12 @@ class DockerInstance:
     def assign(self, session: str) -> None:
         """Write down which session it serves: its labels were fixed when it was made."""
         self._place.assign(session)
+
+    def bequeath(self, will: Will) -> Ledger:
+        """Leave it to the next owner; return where its cells are written down."""
+        key = str(self._endpoint.connection['key'])
+        replace(will, instance=self._id, key=key).write(self._place)
+        return Ledger(self._place)
 
     async def unseal(self) -> None:
         """Let a kernel bind its sockets."""
@@ -237,6 +247,42 @@ class DockerBackend:
                 error.add_note(f'What had been started could not be removed: {failure}')
             raise
         return DockerInstance(started.container_id, place, endpoint, started.proxy, bridge)
+
+    def made_as(self, policy: SandboxPolicy) -> str:
+        """Return what tells the containers of this policy from others that differ inside.
+
+        Raises:
+            PolicyError: Containers of this policy cannot outlive their owner.
+        """
+        if isinstance(policy.network, Allowlist) or policy.runtime == gvisor.RUNTIME:
+            what = 'an allow-list' if isinstance(policy.network, Allowlist) else 'gVisor'
+            raise PolicyError(
+                f'A sandbox with {what} cannot outlive its program, which carries its network or '
+                'its sockets.',
+                hint="Leave survival out, or use network='none' or 'full' and the default runtime.",
+            )
+        values = {each.name: getattr(policy, each.name) for each in fields(policy)}
+        values = {name: value for name, value in values.items() if name not in HOST_SIDE}
+        values |= {'env': dict(policy.env), 'image': self._image or image_tag()}
+        values['workspace'] = self._workspace
+        text = json.dumps(values, sort_keys=True, default=list)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    async def adopt(self, place: Rendezvous, will: Will) -> DockerInstance:
+        """Return the container of a folder that this process owns now.
+
+        Raises:
+            SandboxLost: It is gone; nothing is left of it.
+        """
+        instance = DockerInstance(will.instance, place, place.endpoint(will.key))
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(instance.endpoint.control)
+        except OSError:
+            lost = await instance.describe_loss()
+            await instance.remove()
+            raise SandboxLost(lost) from None
+        return instance
 
     def _start(
         self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]

@@ -76,10 +76,16 @@ class FakeMachine:
         """Do nothing: only the script can take it away."""
 
     async def run(
-        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event, spill: Spill
+        self,
+        code: str,
+        limit: float,
+        listener: Listener | None,
+        stop: asyncio.Event,
+        spill: Spill,
+        tag: str | None = None,
     ) -> ExecutionResult:
         """Answer from the script, at once; nothing of it is cut."""
-        del limit, stop, spill
+        del limit, stop, spill, tag
         self._count += 1
         result = _as_result(self._answer(code), self._count, self._policy)
         for output in result.outputs:

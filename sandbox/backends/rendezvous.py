@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from sandbox.backends import cgroups
 from sandbox.backends.base import Endpoint
@@ -60,27 +61,23 @@ class Rendezvous:
         place.root.mkdir(mode=0o700)
         try:
             (place.root / 'owner').write_text(f'{Owner.current()}\n', encoding='ascii')
-            connection = {
-                'transport': 'ipc',
-                'ip': f'{place.sockets}/s',
-                'key': secrets.token_hex(32),
-                'signature_scheme': 'hmac-sha256',
-                'shell_port': 1,
-                'iopub_port': 2,
-                'stdin_port': 3,
-                'control_port': 4,
-                'hb_port': 5,
-            }
+            key = secrets.token_hex(32)
             place.sockets.mkdir()
             file = place.sockets / _CONNECTION
-            guest_view = {**connection, 'ip': f'{guest_directory or place.sockets}/s'}
+            guest_view = _connection(f'{guest_directory or place.sockets}/s', key)
             file.write_text(json.dumps(guest_view), encoding='ascii')
             file.chmod(0o444)
             place.unseal()
         except BaseException:
             place.remove()
             raise
-        return place, Endpoint(connection, str(place.sockets / 'ctl'), place.sockets)
+        return place, place.endpoint(key)
+
+    def endpoint(self, key: str) -> Endpoint:
+        """Return where the sockets are of an instance with this key."""
+        return Endpoint(
+            _connection(f'{self.sockets}/s', key), str(self.sockets / 'ctl'), self.sockets
+        )
 
     def unseal(self) -> None:
         """Let the guest make its sockets."""
@@ -143,6 +140,20 @@ class Rendezvous:
             return Owner.parse((self.root / 'owner').read_text(encoding='ascii'))
         except (OSError, UnicodeDecodeError):
             return None
+
+
+def _connection(address: str, key: str) -> dict[str, Any]:
+    return {
+        'transport': 'ipc',
+        'ip': address,
+        'key': key,
+        'signature_scheme': 'hmac-sha256',
+        'shell_port': 1,
+        'iopub_port': 2,
+        'stdin_port': 3,
+        'control_port': 4,
+        'hb_port': 5,
+    }
 
 
 def deserted() -> Iterator[Rendezvous]:

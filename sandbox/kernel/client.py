@@ -13,6 +13,7 @@ from sandbox.kernel.zmtp import Channel, Message, SocketType
 
 _RETRY = 0.005  # seconds between attempts to connect
 _ASK_AGAIN = 0.25  # seconds after which readiness is asked for once more
+_RECORD = 2 << 20  # bytes that are asked for of a cell that ended unseen
 _IDLE_PATIENCE = 1.0  # seconds of silence after the reply until "idle" counts as lost
 
 
@@ -77,6 +78,8 @@ class KernelClient:
         self._shell: Channel | None = None
         self._output: Channel | None = None
         self._cell: Cell | None = None
+        self._asked = ''
+        self._recalled: asyncio.Future[dict[str, Any]] | None = None
         self._answered = asyncio.Event()
         self._subscribed = asyncio.Event()
 
@@ -97,8 +100,17 @@ class KernelClient:
             if self._shell.closed.done() or self._output.closed.done():
                 raise StartFailed('the kernel closed the connection before it was ready.')
 
-    def execute(self, code: str, collector: Collector) -> Cell:
-        """Send a cell. It runs at once: there is never another one before it."""
+    def execute(
+        self, code: str, collector: Collector, begins: Callable[[str], None] | None = None
+    ) -> Cell:
+        """Send a cell. It runs at once: there is never another one before it.
+
+        Args:
+            code: Its code.
+            collector: Takes its outputs.
+            begins: Is given the request's id before it is sent; then the kernel keeps what becomes
+                of the cell, see `recall`.
+        """
         assert self._shell is not None
         message_id, frames = self._signer.request(
             'execute_request',
@@ -110,10 +122,22 @@ class KernelClient:
                 'allow_stdin': False,
                 'stop_on_error': False,
             },
+            {'keep': True} if begins else None,
         )
+        if begins:
+            begins(message_id)
         self._cell = Cell(message_id, collector)
         self._shell.send(frames)
         return self._cell
+
+    async def recall(self) -> dict[str, Any]:
+        """Return what the kernel has kept of its last cell; the caller sets the deadline."""
+        assert self._shell is not None
+        room = min(_RECORD, self._max_bytes // 2)
+        self._asked, frames = self._signer.request('last_cell_request', {'room': room})
+        self._recalled = asyncio.get_running_loop().create_future()
+        self._shell.send(frames)
+        return await self._recalled
 
     @property
     def closed(self) -> list[asyncio.Future[None]]:
@@ -169,6 +193,9 @@ class KernelClient:
     def _on_shell(self, message: Incoming) -> None:
         if message.kind == 'kernel_info_reply':
             self._answered.set()
+        elif message.kind == 'last_cell_reply' and message.parent == self._asked:
+            if self._recalled is not None and not self._recalled.done():
+                self._recalled.set_result(message.content())
         elif self._cell is not None and message.parent == self._cell.message_id:
             self._cell.on_shell(message)
 

@@ -146,6 +146,11 @@ class Collector:
         self._messages += 1
         self._bytes += size
 
+    def dropped_messages(self, count: int, size: int) -> None:
+        """Count messages that somebody else has left out."""
+        self._messages += count
+        self._bytes += size
+
     def reply(self, content: dict[str, Any]) -> None:
         """Take the shell reply, whose error may be all that is known about it."""
         self._take_count(content)

@@ -5,13 +5,18 @@ A session owns at most one machine at a time. It decides what happens when a mac
 
 import asyncio
 import contextlib
+import functools
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Protocol, Self, runtime_checkable
 
 from sandbox.backends.base import Assignable, Backend, Instance, Reporter
+from sandbox.backends.will import Begun, Lasting, Ledger, Will
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
-from sandbox.kernel import verdict
+from sandbox.kernel import adoption, verdict
+from sandbox.kernel.adoption import Inheritance
 from sandbox.kernel.client import KernelClient
 from sandbox.kernel.collector import Collector
 from sandbox.kernel.spill import Spill
@@ -94,11 +99,18 @@ class Machine(Protocol):
         ...
 
     async def run(
-        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event, spill: Spill
+        self,
+        code: str,
+        limit: float,
+        listener: Listener | None,
+        stop: asyncio.Event,
+        spill: Spill,
+        tag: str | None = None,
     ) -> ExecutionResult:
         """Run one cell for at most `limit` seconds; setting `stop` ends it early.
 
-        What the result has no room for goes to `spill`. Never raises for user code.
+        What the result has no room for goes to `spill`. By its `tag` the cell is known to the next
+        owner of a machine that survives this one. Never raises for user code.
         """
         ...
 
@@ -149,6 +161,8 @@ class KernelMachine:
         self._client: KernelClient | None = None
         self._ending: Ending | None = None  # of the cell that runs
         self._preload_told = False
+        self.ledger: Ledger | None = None  # of one that survives its owner
+        self.inheritance: Inheritance | None = None
 
     @classmethod
     async def open(cls, instance: Instance, policy: SandboxPolicy) -> Self:
@@ -168,6 +182,47 @@ class KernelMachine:
                 raise _too_slow(policy, cause) from None
             raise
         return machine
+
+    @classmethod
+    async def adopt(cls, instance: Instance, policy: SandboxPolicy, will: Will) -> Self:
+        """Take over an instance whose owner has died; it is removed where that fails.
+
+        A cell that still runs has the rest of its time, then it is ended.
+        """
+        supervisor = None
+        try:
+            supervisor = await adoption.own(instance.endpoint.control)
+            machine = cls(instance, policy, supervisor)
+            machine.bequeath(will)
+            await machine._take_stock()
+        except BaseException:
+            if supervisor is not None:
+                await supervisor.close()
+            await instance.remove()
+            raise
+        return machine
+
+    def bequeath(self, will: Will) -> None:
+        """Leave it to the next owner, from now on.
+
+        Raises:
+            OSError: That could not be written down.
+        """
+        assert isinstance(self._instance, Lasting)
+        self.ledger = self._instance.bequeath(will)
+
+    async def _take_stock(self) -> None:
+        assert self.ledger is not None
+        cells = self.ledger.read()
+        grace = self._policy.interrupt_grace
+        ending = await adoption.await_idle(self._await_kernel, self._supervisor, cells, grace)
+        client = self._client
+        kept = await adoption.recalled(client.recall) if client is not None else None
+        last = adoption.is_of_last_cell(cells, kept, ending)
+        if last is True:
+            result = self._result(adoption.collected(kept, self._policy, ending), ending)
+            last = replace(result, notices=(adoption.READ_AGAIN, *result.notices))
+        self.inheritance = Inheritance(cells, last or None)
 
     @property
     def id(self) -> str:
@@ -208,13 +263,20 @@ class KernelMachine:
             self.loss = self.loss or await self._describe_loss()
 
     async def run(
-        self, code: str, limit: float, listener: Listener | None, stop: asyncio.Event, spill: Spill
+        self,
+        code: str,
+        limit: float,
+        listener: Listener | None,
+        stop: asyncio.Event,
+        spill: Spill,
+        tag: str | None = None,
     ) -> ExecutionResult:
         """Run one cell for at most `limit` seconds; setting `stop` ends it early."""
         assert self._client is not None
         collector = Collector(self._policy, listener, spill)
         ending = self._ending = Ending()
-        cell = self._client.execute(code, collector)
+        begins = functools.partial(self._begins, tag, limit) if self.ledger else None
+        cell = self._client.execute(code, collector, begins)
         watch = Watch(cell, self._supervisor, self._client, stop)
         try:
             await self._see_through(watch, ending, limit)
@@ -233,6 +295,10 @@ class KernelMachine:
         elif ending.loss is not None:
             self.loss = ending.loss
         return self._result(collector, ending)
+
+    def _begins(self, tag: str | None, limit: float, request: str) -> None:
+        assert self.ledger is not None
+        self.ledger.begin(Begun(tag, request, limit, time.monotonic() + limit))
 
     async def _see_through(self, watch: Watch, ending: Ending, limit: float) -> None:
         loop = asyncio.get_running_loop()
@@ -288,6 +354,8 @@ class KernelMachine:
         if self._client is not None:
             await self._client.close()
             self._client = None
+        if self.ledger is not None:
+            self.ledger.new_kernel()
         try:
             async with asyncio.timeout(self._policy.start_timeout):
                 # First nobody is left who could write into the folder of sockets.

@@ -57,7 +57,9 @@ class Signer:
         self._session = os.urandom(16).hex()
         self._count = 0
 
-    def request(self, kind: str, content: dict[str, Any]) -> tuple[str, list[bytes]]:
+    def request(
+        self, kind: str, content: dict[str, Any], metadata: dict[str, Any] | None = None
+    ) -> tuple[str, list[bytes]]:
         """Return the id and the frames of a new request."""
         self._count += 1
         message_id = f'{self._session}_{self._count}'
@@ -69,7 +71,7 @@ class Signer:
             'msg_type': kind,
             'version': _PROTOCOL,
         }
-        parts = [json.dumps(part).encode('ascii') for part in (header, {}, {}, content)]
+        parts = [json.dumps(part).encode('ascii') for part in (header, {}, metadata or {}, content)]
         return message_id, [_DELIMITER, self._sign(parts), *parts]
 
     def parse(self, frames: list[bytes]) -> Incoming:

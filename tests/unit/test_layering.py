@@ -31,13 +31,13 @@ LAYERS = {
     ],
     'sandbox': [
         [
-            *('errors', 'types', 'policy', 'egress', 'owner', 'portal', 'events'),
+            *('errors', 'types', 'policy', 'egress', 'owner', 'portal', 'events', 'survival'),
             *('kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],
         ['kernel', 'backends', 'image'],
         ['files', 'outputs', 'reaper', 'sweep'],
-        ['pool'],
+        ['pool', 'survivor'],
         ['core'],
         ['session'],
         ['manager', 'backends.fake'],

@@ -274,6 +274,7 @@ PUBLIC = {
         'SandboxManager',
         'SandboxPolicy',
         'StartFailed',
+        'Survival',
         'Timings',
         'Truncation',
         'blocking',

@@ -512,6 +512,7 @@ def test_the_own_manager_is_made_on_first_use_and_closed(monkeypatch):
         'max_sessions': 2,
         'warm': 0,
         'unsafe': True,
+        'survival': None,
     }
     assert own.closed == 1
 

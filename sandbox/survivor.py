@@ -1,0 +1,106 @@
+"""What a session does whose sandbox survives its program: take over, leave behind, and recall."""
+
+from sandbox.backends.base import Backend
+from sandbox.backends.engine import in_thread
+from sandbox.backends.will import Adopting, Name, Will, heirless, take_over
+from sandbox.errors import PolicyError, SandboxError, SandboxLost
+from sandbox.kernel.adoption import Recalled
+from sandbox.kernel.machine import KernelMachine, Machine
+from sandbox.policy import SandboxPolicy
+from sandbox.survival import Survival
+
+
+class Survivor:
+    """The claim of a session to the sandboxes that were left to it.
+
+    Args:
+        survival: Its scope, and how long sandboxes wait.
+        session: Its id.
+        policy: Its policy.
+        backend: What its sandboxes are made by.
+
+    Raises:
+        PolicyError: Sandboxes of this back end, or of this policy, cannot survive their program.
+    """
+
+    def __init__(
+        self, survival: Survival, session: str, policy: SandboxPolicy, backend: Backend
+    ) -> None:
+        if not isinstance(backend, Adopting):
+            raise PolicyError(
+                f'A sandbox of the back end {backend.name!r} cannot outlive its program.',
+                hint="Use backend='docker', or leave survival out.",
+            )
+        self._backend = backend
+        made_as = backend.made_as(policy)
+        self._will = Will(survival.scope, session, survival.seconds, made_as)
+        self._name: Name | None = None
+        self._machine: KernelMachine | None = None
+        self.failure = ''
+
+    async def adopt(self, policy: SandboxPolicy) -> Machine | None:
+        """Return the sandbox that was left to the session, or None; only the first call looks.
+
+        Raises:
+            SandboxError: A living process has the session.
+        """
+        if self._name is not None:
+            return None
+        scope, session = self._will.scope, self._will.session
+        self._name = await in_thread(Name.take, scope, session)
+        if self._name is None:
+            raise SandboxError(
+                f'A living process has the session {session!r} of {scope!r}; nothing was changed.',
+                hint='Give the session another id, or the program another Survival(scope=...).',
+            )
+        for place, will in await in_thread(heirless, scope, session):
+            await in_thread(take_over, place)
+            try:
+                instance = await self._backend.adopt(place, will)
+                if will.made_as != self._will.made_as:
+                    await instance.remove()
+                    raise SandboxLost('it was made by another policy or image')
+                machine = await KernelMachine.adopt(instance, policy, self._will)
+            except SandboxError as error:
+                self.failure = error.message.rstrip('.')
+            else:
+                self._machine = machine
+                return machine
+        return None
+
+    async def leave(self, machine: Machine) -> None:
+        """Let a new machine survive, from now on; where that fails it is removed.
+
+        Raises:
+            SandboxError: It cannot.
+        """
+        assert isinstance(machine, KernelMachine)
+        try:
+            machine.bequeath(self._will)
+        except OSError as error:
+            await machine.close()
+            raise SandboxError(f'The sandbox could not be made to survive: {error}.') from error
+        self._machine = machine
+
+    @property
+    def cells(self) -> int:
+        """How many cells the sandbox was sent before it was taken over."""
+        inherited = self._machine and self._machine.inheritance
+        return inherited.cells.count if inherited else 0
+
+    def recall(self, tag: str) -> Recalled:
+        """Return what a cell came to."""
+        machine = self._machine
+        if machine is None or machine.ledger is None:
+            return None
+        inherited = machine.inheritance
+        if inherited and inherited.cells.last and inherited.cells.last.tag == tag:
+            return inherited.last
+        cells = machine.ledger.read()
+        return 'not_begun' if cells.is_whole and tag not in cells.tags else None
+
+    def release(self) -> None:
+        """Give the session's name back."""
+        if self._name is not None:
+            self._name.release()
+            self._name = None
