@@ -18,7 +18,7 @@ from sandbox.backends import Backend, get_backend
 from sandbox.errors import PolicyError, SandboxClosed, SandboxError
 from sandbox.kernel import verdict
 from sandbox.kernel.adoption import Recalled
-from sandbox.kernel.machine import Listener, Machine
+from sandbox.kernel.contract import Listener, Machine
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry
 from sandbox.outputs import Outputs

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
 
 from sandbox.errors import FileRefused
-from sandbox.kernel.machine import Files
+from sandbox.kernel.contract import Files
 from sandbox.kernel.supervisor import CHUNK, FileEntry, Refusal
 from sandbox.policy import SandboxPolicy
 from sandbox.types import FileInfo

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 
 from sandbox.errors import SandboxError
-from sandbox.kernel.machine import Files
+from sandbox.kernel.contract import Files
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import Refusal
 from sandbox.policy import MIB, SandboxPolicy

@@ -17,7 +17,8 @@ from dataclasses import fields
 
 from sandbox.backends.base import Backend
 from sandbox.errors import SandboxClosed, SandboxError
-from sandbox.kernel.machine import Machine, open_machine
+from sandbox.kernel.contract import Machine
+from sandbox.kernel.machine import open_machine
 from sandbox.owner import POOL_LABEL, SESSION_LABEL
 from sandbox.policy import HOST_SIDE, SandboxPolicy
 from sandbox.sweep import sweep_soon

@@ -5,7 +5,8 @@ from sandbox.backends.engine import in_thread
 from sandbox.backends.will import Adopting, Name, Will, heirless, take_over
 from sandbox.errors import PolicyError, SandboxError, SandboxLost
 from sandbox.kernel.adoption import Recalled
-from sandbox.kernel.machine import KernelMachine, Machine
+from sandbox.kernel.contract import Machine
+from sandbox.kernel.machine import KernelMachine
 from sandbox.policy import SandboxPolicy
 from sandbox.survival import Survival
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandbox.backends.base import Endpoint
 from sandbox.errors import SandboxError
-from sandbox.kernel.machine import Listener
+from sandbox.kernel.contract import Listener
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import FileEntry, Refusal
 from sandbox.policy import SandboxPolicy

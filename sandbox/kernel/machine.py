@@ -8,9 +8,9 @@ import contextlib
 import functools
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 from sandbox.backends.base import Assignable, Backend, Instance, Reporter
 from sandbox.backends.will import Begun, Lasting, Ledger, Will
@@ -19,116 +19,19 @@ from sandbox.kernel import adoption, verdict
 from sandbox.kernel.adoption import Inheritance
 from sandbox.kernel.client import KernelClient
 from sandbox.kernel.collector import Collector
+from sandbox.kernel.contract import Files, Listener, Machine
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.supervisor import FileEntry, Supervisor
+from sandbox.kernel.supervisor import Supervisor
 from sandbox.kernel.verdict import Ending
 from sandbox.kernel.watch import Watch, cancel
 from sandbox.policy import SandboxPolicy
-from sandbox.types import ExecutionEvent, ExecutionResult, Outcome
-
-Listener = Callable[[ExecutionEvent], None]
+from sandbox.types import ExecutionResult, Outcome
 
 _PULSE = 5.0  # seconds between looks at whether the sandbox is alive at all
 _DRAIN = 0.5  # seconds for the last output of a kernel that has ended
 _OBITUARY = 1.0  # seconds for the news of a death after the kernel's connections have ended
 _DESCRIBE = 10.0
 _MORE_TIME = 'Try again, or allow more with SandboxPolicy(start_timeout=...).'
-
-
-class Files(Protocol):
-    """The files of a running sandbox. `Supervisor` is one."""
-
-    async def list(
-        self, path: str, limit: int, *, digests: bool = False
-    ) -> tuple[list[FileEntry], bool]:
-        """Return the tree below a folder, and whether there is more of it."""
-        ...
-
-    def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file."""
-        ...
-
-    async def write(self, path: str, size: int, chunks: AsyncIterator[bytes]) -> None:
-        """Write a file."""
-        ...
-
-    async def delete(self, path: str) -> None:
-        """Remove a file."""
-        ...
-
-
-@runtime_checkable
-class Machine(Protocol):
-    """What a session needs of a running sandbox."""
-
-    @property
-    def files(self) -> Files:
-        """Its files."""
-        ...
-
-    @property
-    def id(self) -> str:
-        """Container or process id."""
-        ...
-
-    @property
-    def loss(self) -> str | None:
-        """Why it is gone, or None."""
-        ...
-
-    @property
-    def has_kernel(self) -> bool:
-        """Whether a kernel is there that waits for a cell."""
-        ...
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether the last cell has left the files just as the one before it, if that is known."""
-        ...
-
-    def assign(self, session: str, policy: SandboxPolicy) -> None:
-        """Give it to a session, with a policy that differs in what the host enforces only."""
-        ...
-
-    async def gone(self) -> None:
-        """Wait, between cells, until it or its kernel is gone."""
-        ...
-
-    async def probe(self) -> None:
-        """Find out whether it is still there: sets `loss` if it is not."""
-        ...
-
-    async def run(
-        self,
-        code: str,
-        limit: float,
-        listener: Listener | None,
-        stop: asyncio.Event,
-        spill: Spill,
-        tag: str | None = None,
-    ) -> ExecutionResult:
-        """Run one cell for at most `limit` seconds; setting `stop` ends it early.
-
-        What the result has no room for goes to `spill`. By its `tag` the cell is known to the next
-        owner of a machine that survives this one. Never raises for user code.
-        """
-        ...
-
-    async def interrupt(self) -> None:
-        """Interrupt the cell that runs, if one does."""
-        ...
-
-    async def restart(self) -> None:
-        """Replace the kernel by a new one; files stay."""
-        ...
-
-    async def warm(self) -> None:
-        """Replace a kernel that has run nothing by one with the policy's `preload` loaded."""
-        ...
-
-    async def close(self) -> None:
-        """Remove the sandbox. May be repeated; raises if it may still be there."""
-        ...
 
 
 async def open_machine(
