@@ -28,6 +28,8 @@ from lagent.errors import ConfigError
 from lagent.events import JsonLines
 from lagent.inline_images import Pictures
 from lagent.journal import Approval
+from lagent.journal.rerunning import is_rerunning
+from lagent.llms.effect import model_name
 from lagent.machine_cli import config, doctor, models
 from lagent.outcomes import (
     INTERRUPTED,
@@ -200,7 +202,8 @@ def run(
                 journal=journal,
                 run_id=run_id,
                 approval=Approval(kernel=True) if ask else None,
-                factory=_remade_by(*options),
+                # Another machine may have other keys, and so another default.
+                factory=_remade_by(files, model or model_name(analyst.agent.llm), *options[2:]),
             )
         saved = save_all(analyst, save, console)
         if lines:
@@ -247,7 +250,7 @@ def chat(
 
 
 def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
-    """The analyst of a recorded `lagent run`, for `lagent runs resume`.
+    """The analyst of a recorded `lagent run`, for `lagent runs resume` and `replay`.
 
     Args:
         files: paths of the files that the session starts with.
@@ -290,7 +293,8 @@ def _analyst(
     template = f'{system}\nFiles in the working directory: {names or "none"}\n'
     interpreter = Interpreter(backend=backend, unsafe=unsafe, timeout=timeout)
     with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
-        if files:
+        # What is answered from a journal begins with the memory of what was looked at.
+        if files and not is_rerunning():
             tell_upload(analyst, files, console)
         yield analyst
 

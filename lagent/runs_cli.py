@@ -1,6 +1,6 @@
 """The `lagent runs` commands: look at recorded runs, decide what they wait for, resume them.
 
-Exit codes are those of `lagent`; 5 says that a run waits for a decision.
+Exit codes are those of `lagent`; 5 says that a run waits for a decision, and 1 that runs differ.
 """
 
 import asyncio
@@ -9,9 +9,8 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,15 +20,18 @@ from rich.text import Text
 
 from lagent.console import ConsoleView, printable
 from lagent.effects import subscribe
-from lagent.errors import ExtraMissing, JournalError
+from lagent.errors import ExtraMissing, JournalError, RunSuspended
 from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run
+from lagent.journal.errors import Diverged
 from lagent.journal.lease import describe, is_gone
+from lagent.journal.rerunning import nothing_done
 from lagent.journal.timeline import Line, as_json, compare, ending_of, timeline, when
-from lagent.outcomes import USAGE, told_errors
+from lagent.outcomes import USAGE, show_error, told_errors
 
+DIFFERS = 1
 DEFAULT_JOURNAL = '.lagent/runs.db'
 _STYLES = {
     'done': 'green',
@@ -64,6 +66,12 @@ Where = Annotated[
     ),
 ]
 RunId = Annotated[str, typer.Argument(metavar='RUN', help='A run, or the beginning of its id.')]
+MadeBy = Annotated[
+    str | None,
+    typer.Option(
+        '--agent', metavar='MODULE:FUNCTION', help='What makes the agent, if not recorded.'
+    ),
+]
 
 
 @runs_app.command('list')
@@ -150,7 +158,7 @@ def diff(one: RunId, other: RunId, where: Where = DEFAULT_JOURNAL) -> None:
             style = {'+': 'green', '-': 'red', '@': 'bold'}.get(line[:1], 'dim')
             console.print(Text(printable(line), style=style))
         if lines:
-            raise typer.Exit(1)
+            raise typer.Exit(DIFFERS)
         console.print('The same effects, with the same results.')
 
 
@@ -194,24 +202,49 @@ def edit(
 def resume(
     run_id: RunId,
     where: Where = DEFAULT_JOURNAL,
-    agent: Annotated[
-        str | None,
-        typer.Option(metavar='MODULE:FUNCTION', help='What makes the agent, if not recorded.'),
-    ] = None,
+    agent: MadeBy = None,
 ) -> None:
     """Go on with a run that was interrupted, has failed, or has its decision."""
     console = Console()
     with _journal(where) as journal:
         run = _find(journal, run_id)
         factory = _factory(agent or run.factory, is_recorded=agent is None)
-        with told_errors(console):
-            made = factory()
-            with (
-                made if hasattr(made, '__enter__') else nullcontext(made) as resumed,
-                subscribe(ConsoleView(console)),
-            ):
-                answer = _finished(resumed.run(run_id=run.id, journal=journal))
+        with told_errors(console), _made(factory) as resumed, subscribe(ConsoleView(console)):
+            answer = _finished(resumed.run(run_id=run.id, journal=journal))
         console.print(Text(printable(str(answer.content))))
+
+
+@runs_app.command()
+def replay(
+    run_id: RunId,
+    where: Where = DEFAULT_JOURNAL,
+    agent: MadeBy = None,
+) -> None:
+    """See whether the agent, as it is now, takes the way of a recorded run.
+
+    Every effect is answered from the journal, none is done: it needs no model, key, Docker or
+    network, and the journal is not written. Exits with 0 if the way and the end are the same, with
+    1 if they are others, 2 if the journal can't tell, 5 if the run waits for a decision.
+    """
+    console = Console()
+    with _journal(where) as journal, told_errors(console):
+        run = _find(journal, run_id)
+        factory = _factory(agent or run.factory, is_recorded=agent is None)
+        with nothing_done(), _made(factory) as again, subscribe(ConsoleView(console)):
+            rerun, end = again.rerun, 'answer'
+            try:
+                said = str(_finished(rerun(run.id, journal=journal)).content)
+            except Diverged as error:
+                show_error(console, error)
+                raise typer.Exit(DIFFERS) from None
+            except (JournalError, RunSuspended):
+                raise
+            except Exception as error:
+                if run.status != 'failed':
+                    raise
+                said, end = f'{type(error).__name__}: {error}', 'failure'
+        console.print(Text(printable(said)))
+        console.print(f'The same way as recorded, and the same {end}.', style='green')
 
 
 @runs_app.command()
@@ -232,17 +265,12 @@ def prune(
 @contextmanager
 def _journal(where: str) -> Iterator[Journal]:
     try:
-        _check_there(where)
+        runs_.check_there(where)
         with runs_.opened(where) as journal:
             yield journal
     except (JournalError, ExtraMissing) as error:
         Console(stderr=True).print(Text(printable(str(error)), style='red'))
         raise typer.Exit(USAGE) from None
-
-
-def _check_there(where: str) -> None:
-    if '://' not in where and not Path(where).exists():
-        raise JournalError(f'There is no journal {where}. Name one with --journal.')
 
 
 def _find(journal: Journal, name: str) -> Run:
@@ -306,6 +334,11 @@ def _factory(spec: str, *, is_recorded: bool) -> Callable[[], Any]:
         raise JournalError(f'{told}. Give --agent MODULE:FUNCTION, a function that returns it.')
     function = getattr(importlib.import_module(module), attribute)
     return lambda: function(**(json.loads(arguments) if arguments else {}))
+
+
+def _made(factory: Callable[[], Any]) -> AbstractContextManager[Any]:
+    made = factory()
+    return made if hasattr(made, '__enter__') else nullcontext(made)
 
 
 def _finished(answer: Any) -> Any:

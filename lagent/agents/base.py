@@ -149,6 +149,34 @@ class Agent(Layer):
             partial(recorded_turn, self, message, session_id, kwargs, journal, options)
         )
 
+    def rerun(self, run_id: str, *, journal: Any, redactor: Any = None) -> Any:
+        """Answer once more what a recorded run was asked, from its journal alone.
+
+        The agent's code, prompts and parsers are those of now; what models, tools and sandboxes
+        give is what they gave then. None of them is asked, and the journal is not written. So this
+        tells whether a changed agent still takes the way of an old run, as far as that is recorded.
+        The session's memory is afterwards what the run left.
+
+        Args:
+            run_id: the run.
+            journal: a `lagent.journal.Journal`, the path of an SQLite file, or a database URL.
+            redactor: the one that the run was recorded with, if it had one.
+
+        Returns:
+            What a call returns: the answer, which is the recorded one; or for asynchronous and
+            streaming agents what gives it. What the run failed with is raised again.
+
+        Raises:
+            Diverged: the code takes another way than the journal says, or ends otherwise.
+            Unfinished: the journal does not say how an effect, or the run, ended.
+            RunSuspended: the run waits for a decision at this place.
+            NoSuchRun: there is no such run.
+            JournalError: the journal can't be read, or something is asked that it can't hold.
+        """
+        from lagent.agents.durable import rerun_turn
+
+        return self._drive(partial(rerun_turn, self, run_id, journal, redactor))
+
     def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:
         """Make the answer; override this.
 

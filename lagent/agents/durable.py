@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lagent.context import resolve_session, run_context
+from lagent.errors import JournalError, RunSuspended
 from lagent.flow import Flow, blocking_call
 from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Run
@@ -14,11 +15,13 @@ from lagent.journal.difference import differing, pretty
 from lagent.journal.errors import Diverged
 from lagent.journal.recording import Recording
 from lagent.journal.redact import Redactor
+from lagent.journal.rerunning import Rerun
 from lagent.journal.runs import (
     Options,
     Where,
     answer_of,
     begin,
+    check_there,
     fail,
     find,
     open_journal,
@@ -58,6 +61,35 @@ def recorded_turn(
     try:
         turn = _Turn(agent, journal, options)
         return (yield from turn.flow(messages, session, kwargs, stream_))
+    finally:
+        if is_own:
+            journal.close()
+
+
+def rerun_turn(
+    agent: 'Agent',
+    run_id: str,
+    where: Where,
+    redactor: Redactor | None,
+    stream_: 'weakref.ref[Any] | None' = None,
+) -> Flow[AgentMessage]:
+    """The flow of an agent's call that is answered by the journal of a run, and does nothing.
+
+    Args:
+        agent: the agent.
+        run_id: the run.
+        where: the journal.
+        redactor: the one that it was recorded with.
+        stream_: the generator that drives all this, where there is one.
+
+    Returns:
+        The answer.
+    """
+    yield from blocking_call(check_there, where)
+    journal, is_own = yield from blocking_call(open_journal, where)
+    try:
+        turn = _Turn(agent, journal, Options(run_id=run_id, redactor=redactor))
+        return (yield from turn.again(run_id, stream_))
     finally:
         if is_own:
             journal.close()
@@ -106,6 +138,36 @@ class _Turn:
                 else:
                     yield from blocking_call(fail, self.recording, error)
             raise
+
+    def again(self, run_id: str, stream_: 'weakref.ref[Any] | None') -> Flow[AgentMessage]:
+        found = yield from blocking_call(self.journal.run, run_id)
+        self.opening = yield from blocking_call(opening_of, self.journal, found)
+        if not self.opening:
+            raise JournalError(
+                f'Run {run_id!r} was recorded around code of your own, and no call of an agent: '
+                'only that code can take its way again.'
+            )
+        rerun = yield from blocking_call(Rerun, self.journal, found, self.options.redactor)
+        messages, session = tuple(self.opening['messages']), self.opening['session']
+
+        def keep(books: Flow[AgentMessage]) -> Flow[AgentMessage]:
+            self._restore(self.opening['state'])
+            with rerun.active():
+                answer = yield from books
+                rerun.check_end()
+            return answer
+
+        try:
+            with run_context(session, run_id=run_id):
+                kwargs = self.opening['kwargs']
+                answer = yield from self.agent._turn(messages, session, kwargs, stream_, keep)
+        except (JournalError, RunSuspended):
+            raise
+        except Exception as error:
+            rerun.check_failure(error)
+            raise
+        yield from blocking_call(rerun.check_answer, answer)
+        return answer
 
     def keep(self, run_id: str, books: Flow[AgentMessage]) -> Flow[AgentMessage]:
         """Record what happens while the session is the call's own."""

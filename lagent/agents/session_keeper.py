@@ -21,6 +21,7 @@ from lagent.analysis.notebook import read_notebook, to_notebook, write_notebook
 from lagent.analysis.profiles import FileProfile, describe
 from lagent.context import run_context
 from lagent.flow import Flow, call
+from lagent.journal.errors import NotCaptured
 from lagent.limits import RunLimits
 from lagent.memory import MemoryManager
 from lagent.prompts.parsers import ParsedCode, ToolStatusCode
@@ -106,7 +107,7 @@ class SessionKeeper(Coder):
                 result = yield from call(
                     self.interpreter.execute, code, session_id=session_id, timeout=3 * SECONDS
                 )
-            except SandboxError as error:
+            except (SandboxError, NotCaptured) as error:
                 profiles += [
                     FileProfile(path=path, size=size, error=f'it could not be looked at: {error}')
                     for path, size in files

@@ -7,6 +7,7 @@ from .contract import Record as Record
 from .contract import Run as Run
 from .errors import BadCassette as BadCassette
 from .errors import Diverged as Diverged
+from .errors import EndedOtherwise as EndedOtherwise
 from .errors import JournalUnavailable as JournalUnavailable
 from .errors import LeaseLost as LeaseLost
 from .errors import NoSuchRun as NoSuchRun
@@ -20,6 +21,7 @@ from .errors import PolicyMissing as PolicyMissing
 from .errors import RecordedFailure as RecordedFailure
 from .errors import RunLocked as RunLocked
 from .errors import SchemaTooNew as SchemaTooNew
+from .errors import Unfinished as Unfinished
 from .errors import Unused as Unused
 from .normalise import each_text as each_text
 from .normalise import ids as ids

@@ -7,6 +7,8 @@
     ├── RunLocked         another process or thread is executing the run
     ├── LeaseLost         somebody else has taken the run over in the meantime
     ├── Diverged          the code took another way than the journal says
+    │   └── EndedOtherwise  ... only at its end: another answer, or another failure
+    ├── Unfinished        the journal does not say how an effect, or the run, ended
     ├── NotRecordable     a value has a type that no codec is registered for
     ├── NotReadable       a record holds what this program can't read
     ├── NothingToDecide   the run does not wait for a decision
@@ -60,14 +62,60 @@ class Diverged(JournalError):
             f'recorded: {recorded or "nothing more"}\n'
             f'now:      {asked or "the run ends"}\n'
             f'{difference}'
-            'Nothing was done. Resume it with the code, prompts and tools that it began with, or '
-            'begin a new run.'
+            'Nothing was done. Use the code, prompts and tools that it began with, or begin a new '
+            'run.'
         )
         self.position, self.recorded, self.asked = position, recorded, asked
         self.difference = difference
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.position, self.recorded, self.asked, self.difference)
+
+
+class EndedOtherwise(Diverged):
+    """The code took the way that the journal says, and ended otherwise.
+
+    Attributes:
+        recorded: how the run ended, as text.
+        asked: how it ends now.
+    """
+
+    code = 'ended_otherwise'
+
+    def __init__(self, recorded: str, now: str, lines: Sequence[str] = ()) -> None:
+        difference = ''.join(f'  {line}\n' for line in lines)
+        super().__init__('', recorded, now, difference)
+        self.lines = tuple(lines)
+        self.args = (
+            'The run took the way of its journal, and ended otherwise.\n'
+            + (difference or f'recorded: {recorded}\nnow:      {now}\n')
+            + 'Nothing was done.',
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.recorded, self.asked, self.lines)
+
+
+class Unfinished(JournalError):
+    """A run is answered by its journal alone, and that does not say how something ended.
+
+    Attributes:
+        run_id: the run.
+        status: what the journal says of it.
+        what: what it does not say the end of.
+    """
+
+    code = 'unfinished'
+
+    def __init__(self, run_id: str, status: str, what: str) -> None:
+        super().__init__(
+            f'The same way up to here, where the journal ends: run {run_id!r} is {status}, and '
+            f'nothing is recorded of {what}. Nothing was done. Resume the run to have the rest.'
+        )
+        self.run_id, self.status, self.what = run_id, status, what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.run_id, self.status, self.what)
 
 
 class NotRecordable(JournalError):
@@ -159,7 +207,7 @@ class NotRecorded(JournalError):
 
 
 class NotCaptured(JournalError):
-    """Something is asked for that no cassette holds, such as a file of a sandbox."""
+    """Something is asked for that no recording holds, such as a file of a sandbox."""
 
     code = 'not_captured'
 

@@ -371,6 +371,18 @@ def current_recording() -> Recording | None:
     return _recording.get()
 
 
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Keep what the ``with`` block does out of the recording that the calling code is part of."""
+    token = _recording.set(None)
+    try:
+        yield
+    finally:
+        # An abandoned stream is ended by the collector, in whatever context that runs.
+        with suppress(ValueError):
+            _recording.reset(token)
+
+
 def _usage(result: Any) -> dict[str, int]:
     """The tokens that a model's reply, or a list of replies, says it cost."""
     total: dict[str, int] = {}

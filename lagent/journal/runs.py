@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lagent.context import run_context
@@ -13,11 +14,18 @@ from lagent.errors import JournalError, RunSuspended
 from lagent.journal.approval import Approval
 from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.contract import Journal, Record, Run
-from lagent.journal.errors import NoSuchRun, NothingToDecide, PolicyMissing, RunLocked
+from lagent.journal.errors import (
+    NoSuchRun,
+    NothingToDecide,
+    PolicyMissing,
+    RunLocked,
+    Unfinished,
+)
 from lagent.journal.failures import decode_error
 from lagent.journal.lease import LEASE, new_owner
 from lagent.journal.recording import Approver, OnUnknown, Recording
 from lagent.journal.redact import Redactor
+from lagent.journal.rerunning import is_rerunning
 from lagent.journal.store import SqliteJournal, SqlJournal
 
 Where = Journal | str | os.PathLike[str]
@@ -44,6 +52,18 @@ def open_journal(where: Where) -> tuple[Journal, bool]:
         return where, False
     is_url = isinstance(where, str) and '://' in where
     return (SqlJournal(where) if is_url else SqliteJournal(where)), True
+
+
+def check_there(where: Where) -> None:
+    """Refuse to make the file of a journal that is only going to be read.
+
+    Raises:
+        JournalError: there is none.
+    """
+    if not isinstance(where, str | os.PathLike) or '://' in (path := os.fspath(where)):
+        return
+    if not Path(path).exists():
+        raise JournalError(f'There is no journal {path}. Name the one that has the run.')
 
 
 @contextmanager
@@ -121,6 +141,7 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
         RunLocked: somebody else has begun a run of that id.
         NotRecordable: something of the opening can't be written.
     """
+    _refuse_while_rerunning(run_id)
     redactor = options.redactor or Redactor()
     encoder, now, owner = Encoder(redactor), time.time(), new_owner()
     policy = options.approval
@@ -146,6 +167,7 @@ def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
         RunLocked: somebody else executes it.
         PolicyMissing: it began with an approval policy that can't be kept, and none is given now.
     """
+    _refuse_while_rerunning(run_id)
     policy = options.approval
     if policy is None:
         begun = journal.run(run_id).opening
@@ -162,6 +184,11 @@ def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
         journal.release(run_id, owner, 'done', run.outcome, {})
         raise RunLocked(f'Run {run_id!r} was ended by somebody else at this moment.')
     return options.recording(journal, run, owner)
+
+
+def _refuse_while_rerunning(run_id: str) -> None:
+    if is_rerunning():
+        raise Unfinished(run_id, 'part of a run that only its journal answers', 'its end')
 
 
 def opening_of(journal: Journal, run: Run) -> Any:

@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.anthropic_llm import ANTHROPIC_DEFAULT, AnthropicAPI
+from lagent.llms.recorded import RecordedModel
 
 OPENAI_DEFAULT = 'gpt-4o'
 # Anthropic's endpoint for clients of the OpenAI protocol.
@@ -23,11 +25,14 @@ def model_from_env(model: str | None = None, base_url: str | None = None) -> Any
     Returns:
         A local `HFTransformerChat` for a folder; else a `GPTAPI` for the given server, or for
         OpenAI (``OPENAI_API_KEY``), or a model of Anthropic's (``ANTHROPIC_API_KEY``), in this
-        order. That one is an `AnthropicAPI`; a `GPTAPI` where its SDK is not installed.
+        order. That one is an `AnthropicAPI`; a `GPTAPI` where its SDK is not installed. Where no
+        model is asked, as in a replay, what has the given name.
 
     Raises:
         ConfigError: nothing says which model to use.
     """
+    if model and is_offline('model'):
+        return RecordedModel(model)
     if model and Path(model).is_dir():
         from lagent.llms.huggingface import HFTransformerChat
 
