@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from lagent import cli
 from lagent.actions import ActionExecutor, AsyncActionExecutor, Interpreter, tool_api
-from lagent.agents import Agent, AsyncAgent, Coder, StreamingAgent
+from lagent.agents import Agent, AsyncAgent, Coder, DataAnalyst, StreamingAgent
 from lagent.agents.streaming_agent import AsyncStreamingAgent
 from lagent.effects import is_offline, subscribe
 from lagent.errors import JournalError, RunSuspended
@@ -32,7 +32,7 @@ from lagent.journal import (
 from lagent.llms import GPTAPI, AsyncScriptedModel, ScriptedModel
 from lagent.llms.recorded import AsyncRecordedModel, RecordedModel
 from lagent.schema import AgentMessage, FunctionCall
-from sandbox import FakeBackend
+from sandbox import ExecutionResult, FakeBackend, FileInfo, Outcome
 
 CODE = '```python\nprint(6 * 7)\n```'
 
@@ -302,6 +302,45 @@ def test_what_no_journal_holds_is_refused(where: Path) -> None:
         agent.run('q', run_id='r', journal=where)
     with make(never, never) as agent, pytest.raises(NotCaptured, match=r'interpreter\.upload'):
         agent.rerun('r', journal=where)
+
+
+def test_an_analyst_whose_code_makes_files_goes_the_same_way(where: Path) -> None:
+    def analyst(replies: Any, run: Any) -> DataAnalyst:
+        interpreter = Interpreter(backend=FakeBackend(run), unsafe=True)
+        return DataAnalyst(ScriptedModel(replies), interpreter)
+
+    made = ExecutionResult(Outcome.OK, artifacts=(FileInfo('plot.png', 10, 0.0),))
+    for run_id, answer in (('plain', 'I plotted it.'), ('named', 'See `plot.png`.')):
+        missing = [answer] if run_id == 'named' else []  # it is not there, and so asked for again
+        with analyst([CODE, answer, *missing], lambda code: made) as agent:
+            agent.run('Plot it.', run_id=run_id, journal=where)
+    with analyst(never, never) as agent:
+        assert agent.rerun('plain', journal=where).content == 'I plotted it.'
+    with analyst(never, never) as agent, pytest.raises(NotCaptured, match=r'interpreter\.files'):
+        agent.rerun('named', journal=where)
+
+
+def test_calls_that_were_made_side_by_side_are_told_apart(where: Path) -> None:
+    class Many(AsyncAgent):
+        async def forward(self, *message: Any, **kwargs: Any) -> Any:
+            asked = [{'role': 'user', 'content': name} for name in 'abc']
+            replies = await asyncio.gather(*(self.llm.chat([each]) for each in asked))
+            return ' '.join(map(str, replies))
+
+    answer = asyncio.run(Many(AsyncScriptedModel(wrapped)).run('q', run_id='r', journal=where))
+    again = asyncio.run(Many(AsyncRecordedModel('scripted')).rerun('r', journal=where))
+    assert again == answer
+    assert answer.content == '<a> <b> <c>'
+
+
+def test_a_reader_may_leave_a_stream(where: Path) -> None:
+    [*StreamingAgent(ScriptedModel(['a b'])).run('q', run_id='r', journal=where)]
+    agent = StreamingAgent(RecordedModel('scripted'))
+    reading = agent.rerun('r', journal=where)
+    assert next(reading).content == 'a b'
+    assert not is_offline('model')
+    reading.close()
+    assert [*agent.rerun('r', journal=where)][-1].content == 'a b'
 
 
 def test_a_run_inside_is_answered_and_never_begun(where: Path) -> None:
