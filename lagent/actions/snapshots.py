@@ -24,11 +24,18 @@ SECONDS = 5.0
 _FILE = '.lagent-snapshot'
 _MOST_TOLD = MIB  # bytes of what a sandbox says of its entries
 _SLACK = 5.0  # seconds for the cell to begin and to end
-_SHOWN = 30  # names of one kind in a notice
+_SHOWN, _LONGEST = 30, 160  # names of one kind in a notice, and characters of each
 _KINDS = ('module', 'source', 'value')
 
 Note = dict[str, Any]
-EMPTY: Note = {'kept': [], 'lost': [], 'more': 0, 'files': [], 'lost_files': []}
+EMPTY: Note = {
+    'kept': [],
+    'lost': [],
+    'more': 0,
+    'files': [],
+    'lost_files': [],
+    'more_files': 0,
+}
 
 
 class NoSnapshot(Exception):
@@ -62,7 +69,11 @@ class Files:
         deadline = time.monotonic() + SECONDS
         before, self._seen = self._seen, {}
         left, lost = MOST_FILE_BYTES, []
-        for info in (yield from call(box.files)):
+        try:
+            infos = yield from call(box.files)
+        except FileRefused as error:
+            return [], [f'all ({error.message})']
+        for info in infos:
             known = (info.size, info.modified)
             is_too_much = info.size > left or len(self._seen) == MOST_FILES
             if info.kind != 'file' or is_too_much or time.monotonic() > deadline:
@@ -96,8 +107,9 @@ def keep(box: Any, files: Files, seconds: float = SECONDS) -> Flow[tuple[Note, t
     Raises:
         NoSnapshot: it gave none.
     """
-    limits = f"'save', {_FILE!r}, {seconds!r}, {MOST_BYTES}, {MOST_OF_ONE}"
-    answer, news = yield from _exchange(box, b'', limits, seconds, MOST_BYTES + _MOST_TOLD)
+    most = max(0, min(MOST_BYTES, box.policy.max_file_bytes - _MOST_TOLD))
+    limits = f"'save', {_FILE!r}, {seconds!r}, {most}, {MOST_OF_ONE}"
+    answer, news = yield from _exchange(box, b'', limits, seconds, most + _MOST_TOLD)
     try:
         kept, lost, more = _parsed(answer)
         there, gone = yield from files.keep(box)
@@ -105,7 +117,9 @@ def keep(box: Any, files: Files, seconds: float = SECONDS) -> Flow[tuple[Note, t
         raise NoSnapshot(error.why, news) from None
     except SandboxError as error:
         raise NoSnapshot(error.message, news) from None
-    return {'kept': kept, 'lost': lost, 'more': more, 'files': there, 'lost_files': gone}, news
+    told = gone[: snapshot_guest.MOST]
+    about_files = {'files': there, 'lost_files': told, 'more_files': len(gone) - len(told)}
+    return {'kept': kept, 'lost': lost, 'more': more, **about_files}, news
 
 
 def restore(box: Any, note: Note) -> Flow[tuple[str, bool]]:
@@ -145,9 +159,10 @@ def restore(box: Any, note: Note) -> Flow[tuple[str, bool]]:
         _listed('Restored', [e for e in _told(whole) if e.partition(' ')[0] in is_back]),
         _listed('Not restored', _told(lost), note['more']),
         _listed('Files restored', files),
-        _listed('Files lost', sorted(lost_files)),
+        _listed('Files lost', sorted(lost_files), note['more_files']),
     ]
-    return ' '.join(filter(None, words)), not (lost or lost_files or note['more'])
+    is_all = not (lost or lost_files or note['more'] or note['more_files'])
+    return ' '.join(filter(None, words)), is_all
 
 
 def _load(box: Any, entries: list[Note]) -> Flow[list[Note]]:
@@ -233,8 +248,11 @@ def _named(tree: Any) -> Note:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    shown = value[: snapshot_guest.LONGEST]
-    return ''.join(c if c.isprintable() else ' ' for c in shown)
+    return _printable(value[: snapshot_guest.LONGEST])
+
+
+def _printable(text: str) -> str:
+    return ''.join(c if c.isprintable() else ' ' for c in text)
 
 
 def _sealed(data: bytes) -> Note:
@@ -254,7 +272,7 @@ def _told(entries: Iterable[Note]) -> Iterator[str]:
 
 
 def _listed(title: str, items: Iterable[str], more: int = 0) -> str:
-    listed = list(items)
+    listed = [_printable(item[:_LONGEST]) for item in items]
     more += len(listed[_SHOWN:])
     if not listed and not more:
         return ''

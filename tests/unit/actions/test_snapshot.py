@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from lagent.actions import Interpreter, snapshots
+from lagent.actions import AsyncInterpreter, Interpreter, snapshots
 from lagent.actions.snapshot_guest import definitions, restore, save
-from lagent.agents import Agent
+from lagent.agents import Agent, AsyncAgent
 from lagent.journal import SqliteJournal
 from lagent.llms import ScriptedModel
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage
+from sandbox import SandboxPolicy
 
 
 def kept(namespace: dict[str, Any], *cells: str, each: int = 1 << 20) -> Any:
@@ -163,11 +164,11 @@ class Worker(Agent):
         return [[each.result, each.state_preserved, *each.notices] for each in results]
 
 
-def resumed(journal: Any, cells: list[str], *deaths: int | None) -> Any:
+def resumed(journal: Any, cells: list[str], *deaths: int | None, **options: Any) -> Any:
     """Run cells in attempts with a sandbox each; each but the last dies before a cell."""
     for dies_at in (*deaths, None):
         with Interpreter(
-            backend='local', unsafe=True, rebuild='snapshot', timeout=60
+            backend='local', unsafe=True, rebuild='snapshot', timeout=60, **options
         ) as interpreter:
             try:
                 return Worker(interpreter, cells, dies_at).run(
@@ -286,6 +287,50 @@ def test_a_snapshot_is_used_only_where_that_is_wanted(tmp_path):
         worker = Worker(interpreter, cells, None)
         answer = worker.run('go', run_id='r', session_id=0, journal=journal)
     assert answer.content[1][0] == 'False'
+
+
+class AsyncWorker(AsyncAgent):
+    """A `Worker` of the other kind."""
+
+    def __init__(self, interpreter: Any, cells: list[str], dies_at: int | None) -> None:
+        super().__init__(ScriptedModel(lambda _: ''))
+        self.interpreter, self.cells, self.dies_at = interpreter, cells, dies_at
+
+    async def forward(self, *message: AgentMessage, **kwargs: Any) -> Any:
+        for number, source in enumerate(self.cells):
+            if number == self.dies_at:
+                raise Stop
+            parsed = CodeParser().parse_response(f'```python\n{source}\n```')
+            answer = await self.interpreter(AgentMessage(content=source, formatted=parsed))
+        return [answer.formatted.result, *answer.formatted.notices]
+
+
+async def test_the_async_form_does_the_same(tmp_path):
+    for dies_at in (1, None):
+        async with AsyncInterpreter(backend='local', unsafe=True, rebuild='snapshot') as cells:
+            worker = AsyncWorker(cells, ['x = 41', 'x + 1'], dies_at)
+            try:
+                answer = await worker.run('go', run_id='r', journal=tmp_path / 'j.db')
+            except Stop:
+                continue
+    assert answer.content[0] == '42'
+    assert 'Restored: x (int).' in answer.content[1]
+
+
+def test_what_is_told_of_files_is_bounded(tmp_path):
+    cells = ['for n in range(260): open(f"f{n:03}", "w").close()', '1']
+    _, _, notice = resumed(tmp_path / 'j.db', cells, 1).content[1]
+    assert 'Files restored: f000, f001, ' in notice
+    assert 'f029, and 170 more. Files lost: f200, ' in notice
+    assert 'f229, and 30 more.' in notice
+
+
+def test_a_workspace_too_full_to_list_costs_no_variables(tmp_path):
+    policy = SandboxPolicy(max_files=5)
+    cells = ['for n in range(9): open(f"f{n}", "w").close()', 'n']
+    result, _, notice = resumed(tmp_path / 'j.db', cells, 1, policy=policy).content[1]
+    assert result == '8'
+    assert 'Files lost: all (' in notice
 
 
 def test_a_kernel_that_died_leaves_nothing_to_restore(tmp_path):
