@@ -29,7 +29,7 @@ _REASONS = {
     'is_link': 'it is a symbolic link',
     'not_a_file': 'it is not a regular file',
     'no_space': 'there is no space left in the sandbox',
-    'too_large': 'it is larger than the policy allows',
+    'too_large': 'it is larger than the policy, or the call, allows',
     'changed': 'it was changed while it was read',
     'denied': 'the sandbox may not do that',
 }

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -177,15 +178,22 @@ class AsyncSandbox(Session):
         async with self._file_call() as machine:
             return await transfer.download(machine.files, name, to, self.policy)
 
-    async def read(self, name: str) -> bytes:
+    async def read(self, name: str, *, max_bytes: int | None = None) -> bytes:
         """Return the bytes of a file of the workspace.
+
+        Args:
+            name: Path in the workspace.
+            max_bytes: Refuse a larger file, also where the policy allows it.
 
         Raises:
             FileRefused: The name, the size or the kind of the file.
             SandboxError: The sandbox could not be started, or is gone.
         """
+        policy = self.policy
+        if max_bytes is not None:
+            policy = replace(policy, max_file_bytes=min(max_bytes, policy.max_file_bytes))
         async with self._file_call() as machine:
-            return b''.join([c async for c in transfer.read(machine.files, name, self.policy)])
+            return b''.join([c async for c in transfer.read(machine.files, name, policy)])
 
     async def files(self, path: str = '') -> list[FileInfo]:
         """Return the files of the workspace, or below one of its folders, sorted by path.

@@ -106,7 +106,8 @@ class Interpreter(Responder, Sandboxes):
             goes on in another one has its sandbox again, with the cell that was running in it.
         rebuild: when a recorded run goes on and its sandbox is gone, ``'fresh'`` lets it go on in a
             new one and tells the model what is lost; ``'rerun'`` runs the recorded cells in it
-            again first.
+            again first; ``'snapshot'`` keeps copies of variables and files after each cell, puts
+            them into the new one, and tells the model what could not be kept.
     """
 
     def __init__(
@@ -211,6 +212,7 @@ class Interpreter(Responder, Sandboxes):
                     return told
                 raise
             results.append(result)
+            yield from self._resumption.keep()
             if not result.ok:
                 break
         return self._observation(results, len(request.cells))
@@ -245,6 +247,7 @@ class Interpreter(Responder, Sandboxes):
             raise
         tag = effect_id() if self._survives else None
         result = yield from self._execute(box, code, self.timeout, tag)
+        self._resumption.ran(box, result.state_preserved)
         if news is None or (news.is_lost and not result.state_preserved):
             return result  # the session itself has seen the loss
         return dataclasses.replace(

@@ -59,7 +59,10 @@ OUTSIDE = 'sandbox.conformance'
 
 # `lagent` sees nothing of `sandbox` but its public names, and in these places only. The portal is
 # there because a process has one, and a sandbox works without lagent.
-MAY_IMPORT_SANDBOX = {'lagent.actions.interpreter', 'lagent.actions.sandboxes', 'lagent.portal'}
+MAY_IMPORT_SANDBOX = {
+    *('lagent.actions.interpreter', 'lagent.actions.sandboxes', 'lagent.actions.snapshots'),
+    'lagent.portal',
+}
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

@@ -156,3 +156,11 @@ def test_a_download_never_touches_the_umask_of_the_process(tmp_path, monkeypatch
         assert list(tmp_path.iterdir()) == [path]
     finally:
         os.umask(mask)
+
+
+def test_a_reader_may_want_less_than_the_policy_allows() -> None:
+    with FakeSandbox() as box:
+        box.upload(b'data', name='f')
+        assert box.read('f', max_bytes=4) == b'data'
+        with pytest.raises(FileRefused, match='larger than'):
+            box.read('f', max_bytes=3)
