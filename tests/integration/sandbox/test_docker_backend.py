@@ -10,7 +10,12 @@ import pytest
 
 from sandbox import BackendUnavailable, ImageMissing, Sandbox, SandboxPolicy
 from sandbox.backends import get_backend
-from sandbox.backends.docker import DockerBackend, DockerInstance, container_options
+from sandbox.backends.docker import (
+    DockerBackend,
+    DockerInstance,
+    _Started,
+    container_options,
+)
 from sandbox.backends.engine import engine, lent_client
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import PolicyError, SandboxError, StartFailed
@@ -216,7 +221,9 @@ async def test_a_start_that_fails_takes_back_all_it_can(monkeypatch):
         raise SandboxError('the engine failed.')
 
     proxy, backend = Proxy(), DockerBackend()
-    monkeypatch.setattr(backend, '_start', lambda name, *_: (time.sleep(0.5), (name, proxy))[1])
+    monkeypatch.setattr(
+        backend, '_start', lambda name, *_: (time.sleep(0.5), _Started(name, proxy))[1]
+    )
     monkeypatch.setattr('sandbox.backends.docker.remove_container', refuse)
     task = asyncio.create_task(backend.start(SandboxPolicy(), labels={}))
     await asyncio.sleep(0.1)
