@@ -50,7 +50,7 @@ def _picture(path: Path) -> str:
 
 
 def _table(expected: Artifact, text: str) -> str:
-    header, *rows = [row for row in csv.reader(text.splitlines()) if row] or [[]]
+    header, *rows = [row for row in csv.reader(text.splitlines(), strict=True) if row] or [[]]
     if sorted(header) != sorted(expected.columns):
         return f'its columns are {header!r:.200}'
     if expected.count is not None and len(rows) != expected.count:

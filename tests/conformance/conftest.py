@@ -6,9 +6,12 @@ InternLM's version is wrong. Some run code: that happens in the back end that th
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from lagent.actions import cells
 
 HERE = Path(__file__).parent
 RUNS_CODE = (
@@ -28,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.filterwarnings('default'))
         if item.name.startswith(tuple(f'test_{name}' for name in RUNS_CODE)):
             item.add_marker('docker')
+
+
+@pytest.fixture(autouse=True, scope='module')
+def no_sandbox_is_left() -> Iterator[None]:
+    """The tests leave most of their interpreters to the collector; others count containers."""
+    yield
+    cells._close_the_rest()
 
 
 @pytest.fixture(autouse=True)
