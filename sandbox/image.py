@@ -21,7 +21,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import IO, TYPE_CHECKING, Any
 
-from sandbox.backends.engine import engine, explain
+from sandbox.backends.engine import engine, explain, load_library
 from sandbox.errors import BackendUnavailable, ImageMissing, SandboxError
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ def bootstrap_base(*, progress: Progress = _silent) -> str:
 
 
 def _exists(client: 'docker.DockerClient', name: str) -> bool:
+    load_library()
     from docker.errors import ImageNotFound
 
     try:
@@ -182,6 +183,7 @@ def _exists(client: 'docker.DockerClient', name: str) -> bool:
 
 
 def _pull(client: 'docker.DockerClient', name: str) -> None:
+    load_library()
     from docker.errors import APIError
     from docker.utils import parse_repository_tag
     from requests.exceptions import RequestException
@@ -200,6 +202,7 @@ def _pull(client: 'docker.DockerClient', name: str) -> None:
 
 
 def _fail_on_error(event: dict[str, Any]) -> None:
+    load_library()
     from docker.errors import APIError
 
     if 'error' in event:

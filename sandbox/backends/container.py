@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from sandbox.backends.engine import load_library
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.container import UNWIRED, wiring
@@ -87,6 +88,7 @@ def container_options(
     policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str], workspace: str
 ) -> dict[str, Any]:
     """Return everything that is asked of the engine for one container."""
+    load_library()
     from docker.types import LogConfig, Ulimit
 
     user = f'uid={policy.uid},gid={policy.uid},mode=0700'

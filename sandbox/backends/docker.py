@@ -25,7 +25,14 @@ from sandbox.backends.container import (
     check_workspace,
     container_options,
 )
-from sandbox.backends.engine import attach, engine, explain, in_thread, lent_client
+from sandbox.backends.engine import (
+    attach,
+    engine,
+    explain,
+    in_thread,
+    lent_client,
+    load_library,
+)
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.backends.will import Ledger, Will
 from sandbox.egress.allowlist import Allowlist
@@ -121,6 +128,7 @@ class DockerInstance:
         return await in_thread(self._describe_loss)
 
     def _describe_loss(self) -> str:
+        load_library()
         from docker.errors import NotFound
 
         name = f'its container {self._id[:12]}'
@@ -208,6 +216,7 @@ class DockerBackend:
             BackendUnavailable: There is no engine, or it cannot enforce the limits.
             ImageMissing: The kernel image is not on this machine.
         """
+        load_library()
         from docker.errors import ImageNotFound
 
         image = self._image or image_tag()
@@ -299,6 +308,7 @@ class DockerBackend:
     def _start_container(
         self, name: str, policy: SandboxPolicy, place: Rendezvous, labels: Mapping[str, str]
     ) -> _Started:
+        load_library()
         from docker.errors import APIError, ImageNotFound
         from requests.exceptions import RequestException
 
@@ -353,6 +363,7 @@ def remove_container(name: str) -> None:
     Raises:
         SandboxError: The engine failed, or the container did not go.
     """
+    load_library()
     from docker.errors import APIError, NotFound
 
     deadline = time.monotonic() + _REMOVAL

@@ -59,12 +59,15 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 @functools.cache
 def _threads(process: int) -> ThreadPoolExecutor:
     del process  # a fork has none of its parent's threads
-    return ThreadPoolExecutor(MAX_THREADS, 'sandbox-engine', _load_library)
+    return ThreadPoolExecutor(MAX_THREADS, 'sandbox-engine', load_library)
 
 
-def _load_library() -> None:
-    # Its modules import one another in a circle: threads that enter that at different places at the
-    # same time find half of it. Whoever begins here waits until all of it is there.
+def load_library() -> None:
+    """Import the Docker library; to be called before a part of it is imported.
+
+    Its modules import one another in a circle. Threads that enter that at different places at the
+    same time find half of it, or wait for one another; who begins here waits for all of it.
+    """
     importlib.import_module('docker')
 
 
@@ -78,6 +81,7 @@ def lent_client(timeout: float = API_TIMEOUT) -> Iterator['docker.DockerClient']
     Raises:
         BackendUnavailable: There is no engine, it may not be used, or it is not on this machine.
     """
+    load_library()
     from docker.errors import APIError
 
     home = _Home(os.getpid(), _answering_host(timeout))
@@ -124,6 +128,7 @@ def _answering_host(timeout: float) -> str:
 
 
 def _new_client(host: str) -> 'docker.DockerClient':
+    load_library()
     from docker.errors import DockerException
 
     import docker
@@ -146,6 +151,7 @@ def engine(timeout: float = API_TIMEOUT) -> Iterator['docker.DockerClient']:
         BackendUnavailable: As `lent_client`.
         SandboxError: The engine refused, or did not answer in time.
     """
+    load_library()
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.backends.base import Endpoint
 from sandbox.backends.container import SOCKETS
-from sandbox.backends.engine import engine
+from sandbox.backends.engine import engine, load_library
 from sandbox.backends.seccomp import guest_filter
 from sandbox.errors import PolicyNotEnforced, SandboxError
 from sandbox.policy import MIB, SandboxPolicy
@@ -70,6 +70,7 @@ def adapt(options: Mapping[str, Any], policy: SandboxPolicy) -> dict[str, Any]:
         options: What would be asked for without it.
         policy: What the code may use.
     """
+    load_library()
     from docker.types import Ulimit
 
     owner = f'uid={policy.uid},gid={policy.uid},mode=0711'
