@@ -13,6 +13,9 @@ import lagent
 import sandbox
 from sandbox.image import guest_folder, image_tag
 
+# What runs in a sandbox is no module here; the expectations and the plugins need pytest.
+NOT_IMPORTED = {'_docker', 'guest', 'conformance', 'pytest_plugin'}
+
 
 def main() -> None:
     """Import everything, look for the files, and say what was found."""
@@ -23,9 +26,7 @@ def main() -> None:
         module.name
         for package in (lagent, sandbox)
         for module in pkgutil.walk_packages(package.__path__, f'{package.__name__}.')
-        # The expectations for back ends are tests, and need pytest.
-        # The guest's files are no modules here: they run in a sandbox.
-        if not {'_docker', 'conformance', 'guest'} & set(module.name.split('.'))
+        if not NOT_IMPORTED & set(module.name.split('.'))
     ]
     for name in modules:
         importlib.import_module(name)
