@@ -13,13 +13,11 @@ import enum
 import hashlib
 import json
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +26,7 @@ from pydantic import BaseModel
 from lagent.journal.errors import NotReadable, NotRecordable
 from lagent.journal.redact import REDACTED, Redactor
 from lagent.llms.completion import Completion
+from lagent.utils.loaded import loaded
 
 TAG = '$'
 BLOB_SIZE = 2_048
@@ -269,21 +268,6 @@ _READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
 
 def _name_of(kind: type) -> str:
     return f'{kind.__module__}:{kind.__qualname__}'
-
-
-def loaded(name: str) -> type | None:
-    """The class of that name, if its module is loaded; nothing is imported or computed for it."""
-    module, _, qualname = name.partition(':')
-    found: Any = sys.modules.get(module)
-    for part in qualname.split('.'):
-        if issubclass(type(found), ModuleType):
-            names = object.__getattribute__(found, '__dict__')
-        elif issubclass(type(found), type):
-            names = type.__getattribute__(found, '__dict__')
-        else:
-            return None
-        found = names.get(part)
-    return found if isinstance(found, type) else None
 
 
 Form = Callable[[Any], dict[str, dict[str, Any]]]

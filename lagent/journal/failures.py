@@ -7,8 +7,9 @@ copying uses. It is rebuilt only if that class is loaded and is an exception; el
 
 from typing import Any
 
-from lagent.journal.codec import Decoder, Encoder, loaded
+from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.errors import NotReadable, NotRecordable, RecordedFailure
+from lagent.utils.loaded import loaded
 
 
 def encode_error(error: BaseException, encoder: Encoder) -> dict[str, Any]:

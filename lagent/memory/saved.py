@@ -5,10 +5,8 @@ an object of one, its name is put beside the fields, under ``types``, which Inte
 `Completion` is dumped as its text; what the provider said about it is there as well.
 """
 
-import sys
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
-from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -16,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from lagent.llms.completion import Completion, ToolCall, Usage
 from lagent.prompts.parsers import ToolStatusCode
 from lagent.schema import AgentMessage
+from lagent.utils.loaded import loaded
 
 TYPES = 'types'
 
@@ -86,26 +85,10 @@ def _is_typed(kind: type) -> bool:
 def _typed(name: Any, value: Any) -> Any:
     if isinstance(name, dict):
         return _completion(value, **name[_COMPLETION])
-    kind = _loaded_class(name)
-    if kind is None or isinstance(value, kind):
+    kind = loaded(str(name))
+    if kind is None or not _is_typed(kind) or isinstance(value, kind):
         return value
     return TypeAdapter(kind).validate_python(value)
-
-
-def _loaded_class(name: Any) -> type | None:
-    module, _, qualname = str(name).partition(':')
-    found: Any = sys.modules.get(module)
-    for part in qualname.split('.'):
-        # A look into the bare namespace: modules that load others when they are asked for a name
-        # must not do so because a file says it.
-        if issubclass(type(found), ModuleType):
-            names = object.__getattribute__(found, '__dict__')
-        elif issubclass(type(found), type):
-            names = type.__getattribute__(found, '__dict__')
-        else:
-            return None
-        found = names.get(part)
-    return found if isinstance(found, type) and _is_typed(found) else None
 
 
 def _said(reply: Completion) -> dict[str, Any]:
