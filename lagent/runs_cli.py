@@ -24,7 +24,7 @@ from lagent.errors import ExtraMissing, JournalError, RunSuspended
 from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
-from lagent.journal.contract import Journal, Record, Run
+from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.errors import Diverged
 from lagent.journal.lease import describe, is_gone
 from lagent.journal.rerunning import nothing_done
@@ -77,14 +77,14 @@ MadeBy = Annotated[
 @runs_app.command('list')
 def list_(
     where: Where = DEFAULT_JOURNAL,
-    status: Annotated[str | None, typer.Option(help='Only runs of this status.')] = None,
+    status: Annotated[Status | None, typer.Option(help='Only runs of this status.')] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
 ) -> None:
     """List the latest runs; those that wait for a decision say for what."""
     console = Console()
     with _journal(where) as journal:
         table = Table('run', 'status', 'updated', 'about', box=None, pad_edge=False)
-        for run in journal.runs(status, limit):  # type: ignore[arg-type]
+        for run in journal.runs(status, limit):
             about = run.title
             if run.status == 'suspended':
                 about = f'{about}  waits: {_request(pending(journal, run.id))}'
@@ -332,7 +332,13 @@ def _factory(spec: str, *, is_recorded: bool) -> Callable[[], Any]:
             'The journal does not say how the agent is made' if is_recorded else 'That is no name'
         )
         raise JournalError(f'{told}. Give --agent MODULE:FUNCTION, a function that returns it.')
-    function = getattr(importlib.import_module(module), attribute)
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise JournalError(
+            f'{module}:{attribute}, which makes the agent, could not be had: {error}. Start this '
+            'where the module can be imported, or give --agent MODULE:FUNCTION.'
+        ) from error
     return lambda: function(**(json.loads(arguments) if arguments else {}))
 
 

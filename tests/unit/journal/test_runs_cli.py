@@ -157,6 +157,17 @@ def test_a_recorded_factory_is_called_without_arguments(tmp_path: Path, spec: st
     assert '--agent MODULE:FUNCTION' in result.output
 
 
+@pytest.mark.parametrize('spec', ['nosuch_module:f', 'os:nosuch'])
+def test_a_factory_that_is_not_there_is_told(where: Path, spec: str) -> None:
+    result = runs(where, 'resume', 'waiting', '--agent', spec)
+    assert result.exit_code == 2
+    assert f'{spec}, which makes the agent, could not be had' in ' '.join(result.output.split())
+
+
+def test_a_status_that_does_not_exist_is_refused(where: Path) -> None:
+    assert runs(where, 'list', '--status', 'nonsense').exit_code == 2
+
+
 def test_old_runs_are_pruned(where: Path) -> None:
     assert runs(where, 'prune').output == '0 runs removed\n'
     assert runs(where, 'prune', '--days', '0').output == '1 runs removed\n'
