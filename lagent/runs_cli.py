@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -44,9 +45,8 @@ _STYLES = {
     'decision': 'cyan',
     'running': 'blue',
 }
-_OWN = (
-    'lagent.'  # factories with arguments are ours: a journal must not say what is called with what
-)
+# The only factory with arguments: a journal must not say what else is called with what.
+_OWN = 'lagent.cli:remade'
 
 
 class Form(StrEnum):
@@ -203,12 +203,19 @@ def resume(
     run_id: RunId,
     where: Where = DEFAULT_JOURNAL,
     agent: MadeBy = None,
+    unsafe: Annotated[
+        bool, typer.Option('--unsafe', help='Consent again to code that nothing isolates.')
+    ] = False,
 ) -> None:
     """Go on with a run that was interrupted, has failed, or has its decision."""
     console = Console()
     with _journal(where) as journal:
         run = _find(journal, run_id)
         factory = _factory(agent or run.factory, is_recorded=agent is None)
+        if factory.keywords.get('unsafe') and not unsafe:
+            raise JournalError(
+                'The run had a back end that isolates nothing. Give --unsafe to go on with it.'
+            )
         with told_errors(console), _made(factory) as resumed, subscribe(ConsoleView(console)):
             answer = _finished(resumed.run(run_id=run.id, journal=journal))
         console.print(Text(printable(str(answer.content))))
@@ -323,11 +330,11 @@ def _indented(text: str, full: bool) -> str:
     return '\n'.join(f'{"":>12}{line}' for line in shown)
 
 
-def _factory(spec: str, *, is_recorded: bool) -> Callable[[], Any]:
+def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:
     """What makes the agent: ``module:function``, of ours with arguments as JSON behind it."""
     name, _, arguments = spec.partition(' ')
     module, _, attribute = name.partition(':')
-    if not module or not attribute or (arguments and not name.startswith(_OWN)):
+    if not module or not attribute or (arguments and name != _OWN):
         told = (
             'The journal does not say how the agent is made' if is_recorded else 'That is no name'
         )
@@ -339,7 +346,7 @@ def _factory(spec: str, *, is_recorded: bool) -> Callable[[], Any]:
             f'{module}:{attribute}, which makes the agent, could not be had: {error}. Start this '
             'where the module can be imported, or give --agent MODULE:FUNCTION.'
         ) from error
-    return lambda: function(**(json.loads(arguments) if arguments else {}))
+    return partial(function, **(json.loads(arguments) if arguments else {}))
 
 
 def _made(factory: Callable[[], Any]) -> AbstractContextManager[Any]:

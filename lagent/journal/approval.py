@@ -12,7 +12,7 @@ class Approval:
     """A policy; any function of an effect and its run that gives a reason or None is one too.
 
     Attributes:
-        kernel: all code that is run.
+        kernel: all code that is run, also by tools that say they run code.
         tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``); True for
             all tools.
         network: what can reach other machines, as far as tools and interpreters declare it.
@@ -36,7 +36,7 @@ class Approval:
         Returns:
             The reason in a few words; None if it needs none.
         """
-        if effect.kind == 'kernel' and self.kernel:
+        if self.kernel and (effect.kind == 'kernel' or effect.runs_code):
             return 'all code needs a yes'
         if effect.kind == 'tool' and self._names(effect.name):
             return 'this tool needs a yes'
@@ -52,4 +52,5 @@ class Approval:
     def _names(self, name: str) -> bool:
         if isinstance(self.tools, bool):
             return self.tools
-        return name in self.tools or name.partition('.')[0] in self.tools
+        tool, _, api = name.partition('.')
+        return any(each in self.tools for each in (name, tool, f'{tool}.{api or "run"}'))

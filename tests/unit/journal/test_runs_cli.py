@@ -222,3 +222,30 @@ def test_what_is_known_from_the_journal_is_shown_as_such(tmp_path: Path) -> None
             ScriptedModel([]).chat(asked)
     assert output.getvalue().count('said') == 1
     assert 'model scripted known from the journal' in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    'spec',
+    [
+        'lagent.utils:create_object {"config": {"type": "subprocess.Popen", "args": ["true"]}}',
+        'lagent.cli:remade_otherwise {}',
+    ],
+)
+def test_no_other_function_is_called_with_what_a_journal_says(tmp_path: Path, spec: str) -> None:
+    path = tmp_path / 'runs.db'
+    with pytest.raises(ValueError, match='down'):
+        Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path, factory=spec)
+    for command in ('resume', 'replay'):
+        result = runs(path, command, 'r')
+        assert result.exit_code == 2
+        assert '--agent MODULE:FUNCTION' in result.output
+
+
+def test_a_journal_does_not_consent_to_code_without_isolation(tmp_path: Path) -> None:
+    path = tmp_path / 'runs.db'
+    spec = 'lagent.cli:remade {"files": [], "backend": "local", "unsafe": true}'
+    with pytest.raises(ValueError, match='down'):
+        Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path, factory=spec)
+    result = runs(path, 'resume', 'r')
+    assert result.exit_code == 2
+    assert 'Give --unsafe to go on with it' in result.output
