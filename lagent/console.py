@@ -4,13 +4,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group
 from rich.control import Control
 from rich.markdown import Markdown
 from rich.markup import escape
 from rich.segment import ControlType
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 from lagent.effects import Event
@@ -22,6 +24,7 @@ _CONTROL = re.compile(
     r'|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]'
 )
 _STYLES = {'stderr': 'yellow', 'error': 'red', 'result': 'bold'}
+_WHOLE_ROWS, _FIRST_ROWS, _MOST_CELL = 20, 10, 40  # of a data frame
 _MAY_BE_BLOCK = re.compile(r'\s*(?:[`~|].*)?')
 _ROW = re.compile(r'\s*\|')
 _WORDS = re.compile(r'.*\s', re.DOTALL)
@@ -253,7 +256,11 @@ class ConsoleView:
             self._line_open = bool(output.text) and not output.text.endswith('\n')
             return
         self._end_line()
-        if self.show_image is None or not self.show_image(output):
+        if self.show_image is not None and self.show_image(output):
+            return
+        if self.console.is_terminal and output.table is not None and output.table.columns:
+            self.console.print(drawn_table(output.table, self.console.width))
+        else:
             self.console.print(output_text(output), end='')
 
     def _end_line(self) -> None:
@@ -286,6 +293,52 @@ class ConsoleView:
 
     def _tool_error(self, event: Event) -> None:
         self._footer(printable(str(event.data)), 'red')
+
+
+def drawn_table(table: Any, width: int) -> Group:
+    """A data frame as a table for a terminal: its first rows, and the columns that fit.
+
+    Args:
+        table: a `sandbox.Table`.
+        width: columns of the terminal.
+
+    Returns:
+        The table, and below it the shape of the whole.
+    """
+    most = table.total_rows if table.total_rows <= _WHOLE_ROWS else _FIRST_ROWS
+    labelled = zip(table.labels[:most], table.rows[:most], strict=True)
+    rows = [(*label, *row) for label, row in labelled]
+    heads = [*table.index, *(column.name for column in table.columns)]
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    cells: list[list[Text]] = []
+    for at, head in enumerate(heads):
+        column = [_drawn_cell(row[at]) for row in rows]
+        width -= max(cell_len(cell) for cell in (_drawn_cell(head), *column)) + 2
+        if width < 0 and cells:
+            break
+        number = all(row[at] is None or isinstance(row[at], int | float) for row in rows)
+        drawn.add_column(
+            Text(_drawn_cell(head)),
+            justify='right' if number else 'left',
+            style='dim' if at < len(table.index) else '',
+            no_wrap=True,
+        )
+        cells.append([Text(cell) for cell in column])
+    for line in zip(*cells, strict=True):
+        drawn.add_row(*line)
+    shape = f'{table.total_rows:,} rows x {table.total_columns:,} columns'
+    shown = len(rows), max(len(cells) - len(table.index), 0)
+    if shown != (table.total_rows, table.total_columns):
+        shape += f', {shown[0]:,} x {shown[1]:,} shown'
+    return Group(drawn, Text(shape, 'dim'))
+
+
+def _drawn_cell(value: Any) -> str:
+    if isinstance(value, float):
+        usual = value == 0 or 1e-4 <= abs(value) < 1e15
+        return f'{value:.6f}'.rstrip('0').rstrip('.') if usual else f'{value:.6g}'
+    text = ' '.join(printable('' if value is None else str(value)).split())
+    return text if len(text) <= _MOST_CELL else f'{text[: _MOST_CELL - 3]}...'
 
 
 def output_text(output: Any) -> Text:
