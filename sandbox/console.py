@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 
+from sandbox.svg import safe_svg
 from sandbox.types import ExecutionResult, Output
 
 _CONTROL = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]')
@@ -85,7 +86,11 @@ class LivePrinter:
             if self._output_dir is not None:
                 self._output_dir.mkdir(parents=True, exist_ok=True)
                 path = self._output_dir / f'output-{self._images}{_SUFFIXES[mime]}'
-                path.write_bytes(data if isinstance(data, bytes) else str(data).encode())
+                content = data if isinstance(data, bytes) else safe_svg(str(data))
+                if content is None:
+                    self.note(f'{path.name} not saved: it is no SVG that is safe to open')
+                    continue
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
                 self.note(f'saved {path}')
         return bool(images)
 

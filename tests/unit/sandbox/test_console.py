@@ -68,15 +68,22 @@ def test_images_are_saved_once_each(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder = tmp_path / 'new'
     printer = LivePrinter(folder)
     printer.show(Output('display', '<Figure>', data={'image/png': PNG, 'image/svg+xml': '<svg/>'}))
-    printer.show(Output('display', '<Figure>', data={'image/svg+xml': '<svg>é</svg>'}))
+    drawing = (
+        '<svg xmlns="http://www.w3.org/2000/svg"><text>é</text><script>alert(1)</script></svg>'
+    )
+    printer.show(Output('display', '<Figure>', data={'image/svg+xml': drawing}))
+    printer.show(Output('display', '<Figure>', data={'image/svg+xml': '<script>alert(1)</script>'}))
     printer.finish(ExecutionResult(Outcome.OK))
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        'output-1.png': PNG,
-        'output-2.svg': '<svg>é</svg>'.encode(),
-    }
+    assert sorted(path.name for path in folder.iterdir()) == ['output-1.png', 'output-2.svg']
+    assert (folder / 'output-1.png').read_bytes() == PNG
+    assert (folder / 'output-2.svg').read_text('utf-8').endswith('><text>é</text></svg>')
     out, err = capsys.readouterr()
     assert out == ''
-    assert err == f'sandbox: saved {folder}/output-1.png\nsandbox: saved {folder}/output-2.svg\n'
+    assert err.splitlines() == [
+        f'sandbox: saved {folder}/output-1.png',
+        f'sandbox: saved {folder}/output-2.svg',
+        'sandbox: output-3.svg not saved: it is no SVG that is safe to open',
+    ]
 
 
 def test_images_that_are_not_saved_are_told(capsys: pytest.CaptureFixture[str]) -> None:
