@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rich.ansi import AnsiDecoder
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, Group
@@ -23,6 +24,7 @@ _CONTROL = re.compile(
     r'\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]'
     r'|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]'
 )
+_COLOUR = re.compile(r'(\x1b\[[0-9;]{0,32}m)')
 _STYLES = {'stderr': 'yellow', 'error': 'red', 'result': 'bold'}
 _WHOLE_ROWS, _FIRST_ROWS, _MOST_CELL = 20, 10, 40  # of a data frame
 _MAY_BE_BLOCK = re.compile(r'\s*(?:[`~|].*)?')
@@ -129,7 +131,7 @@ class ReplyWriter:
 
 
 class StreamWriter:
-    """Prints what a kernel's streams print; on a terminal a progress bar stays on one line.
+    """Prints what a kernel's streams print; on a terminal in colours, a progress bar on one line.
 
     Args:
         console: where to print.
@@ -138,6 +140,7 @@ class StreamWriter:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._returned = False  # whether the next text goes over the line that is there
+        self._decoder = AnsiDecoder()  # a colour holds until another one comes
 
     def feed(self, output: Any) -> None:
         """Print the next piece.
@@ -149,20 +152,27 @@ class StreamWriter:
             self.console.print(output_text(output), end='')
             return
         style = _STYLES.get(output.kind, '')
-        for piece in re.split(r'(\n|\r)', output.text.replace('\r\n', '\n')):
+        for piece in re.split(r'(\n|\r)', (output.ansi or output.text).replace('\r\n', '\n')):
             if piece == '\r':
                 self._returned = True
             elif piece == '\n':
                 self._returned = False
                 self.console.print()
-            elif text := printable(piece):
+            elif text := self._coloured(piece):
                 if self._returned:
                     # Ours, not the kernel's: rich writes these.
                     back = (ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
                     self.console.control(Control(*back))
                     text = text[: self.console.width - 1]  # what wraps could not be gone over
                 self._returned = False
-                self.console.print(Text(text, style=style), end='', soft_wrap=True)
+                text.stylize_before(style)
+                self.console.print(text, end='', soft_wrap=True)
+
+    def _coloured(self, text: str) -> Text:
+        parts = enumerate(_COLOUR.split(text))
+        return self._decoder.decode_line(
+            ''.join(part if n % 2 else printable(part) for n, part in parts)
+        )
 
 
 class ConsoleView:
@@ -244,6 +254,7 @@ class ConsoleView:
         self._footer(printable(str(event.data)), 'red')
 
     def _kernel_begin(self, event: Event) -> None:
+        self._stream = StreamWriter(self.console)
         self._heading(f'code runs in {escape(printable(event.effect.name))}')
         if self.show_code:
             code = printable(str(event.effect.payload))

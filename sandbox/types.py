@@ -52,6 +52,8 @@ class Output:
         display_id: Name under which the kernel may update this output.
         left_out: MIME type to size in bytes of representations that were over a limit.
         cut: Where in `text` the line about a cut stands, and how many characters it stands for.
+        ansi: For a terminal: `text` with its colours (SGR, and no other code), if it has any. Only
+            pieces of streams have it, as they arrive.
     """
 
     kind: OutputKind
@@ -61,6 +63,7 @@ class Output:
     display_id: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     cut: tuple[int, int] | None = None
+    ansi: str = ''
 
     @property
     def table(self) -> Table | None:
@@ -87,6 +90,7 @@ class Output:
             'display_id': self.display_id,
             'left_out': dict(self.left_out),
             'cut': self.cut and list(self.cut),
+            'ansi': self.ansi,
         }
 
     @classmethod

@@ -143,6 +143,27 @@ def _progress():
     return ExecutionResult(outcome=Outcome.OK)
 
 
+def test_colours_of_a_program_are_shown_and_end_with_its_cell():
+    console = Console(file=io.StringIO(), width=40, color_system='standard', force_terminal=True)
+
+    def execute():
+        emit(Output('stdout', 'red', ansi='\x1b[31mred'))
+        emit(Output('stdout', 'still\x9b2J', ansi='still\x9b2J\x1b[1mbold\x07\u202e'))
+        return ExecutionResult(outcome=Outcome.OK)
+
+    with subscribe(ConsoleView(console)):
+        run(perform(Effect('kernel', 'k', ''), execute))
+        before = len(shown(console))
+        run(perform(Effect('kernel', 'k', ''), _plainly))
+    assert '\x1b[31mred\x1b[0m\x1b[31mstill2J\x1b[0m\x1b[1;31mbold\x1b[0m\n' in shown(console)
+    assert '\nplain\n' in shown(console)[before:]
+
+
+def _plainly():
+    emit(Output('stdout', 'plain\n'))
+    return ExecutionResult(outcome=Outcome.OK)
+
+
 def drawn(table, width=60):
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(drawn_table(table, width))

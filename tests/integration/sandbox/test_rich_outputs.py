@@ -1,7 +1,7 @@
 """What cells show, from the kernel to the value: every MIME type, tables and charts as data."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -26,15 +26,19 @@ BUNDLES: dict[str, Any] = {
 
 
 @pytest.fixture(scope='module')
-def run(options: dict[str, object]) -> Any:
+def box(options: dict[str, object]) -> Iterator[Sandbox]:
     with Sandbox(SandboxPolicy(timeout=120), **options) as box:
+        yield box
 
-        def run(code: str) -> ExecutionResult:
-            result = box.execute(code)
-            assert result.ok, result.text
-            return result
 
-        yield run
+@pytest.fixture(scope='module')
+def run(box: Sandbox) -> Run:
+    def run(code: str) -> ExecutionResult:
+        result = box.execute(code)
+        assert result.ok, result.text
+        return result
+
+    return run
 
 
 @pytest.fixture(scope='module')
@@ -116,6 +120,15 @@ def test_tqdm_is_one_line(run: Run):
     assert [line.partition(':')[0] for line in result.stderr.splitlines()] == ['work']
     assert '100%' in result.stderr
     assert '300/300' in result.stderr
+
+
+def test_colours_are_stripped_and_kept_for_a_terminal(box: Sandbox):
+    *pieces, last = box.stream("print('\\x1b[2J\\x1b[31mred\\x1b[0m')")
+    assert ''.join(piece.output.ansi for piece in pieces if piece.output) == (
+        '\x1b[31mred\x1b[0m\n'
+    )
+    assert last.result is not None
+    assert last.result.stdout == last.result.text + '\n' == 'red\n'
 
 
 def test_a_frame_comes_as_data_too(pandas: Run):

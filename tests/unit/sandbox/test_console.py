@@ -1,5 +1,6 @@
 """What a session's output looks like on a terminal."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,17 @@ def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
     printer.show(Output('stdout', 'x'))
     printer.finish(ExecutionResult(Outcome.OOM, notices=('y',)))
     assert capsys.readouterr() == ('', '')
+
+
+@pytest.mark.parametrize('no_colour', ['', '1'])
+def test_colours_are_shown_on_a_terminal_only(
+    no_colour: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = Output('stdout', 'red\n', ansi='\x1b[31mred\x07\u202e\x1b[39m\n')
+    monkeypatch.setenv('NO_COLOR', no_colour)
+    LivePrinter().show(output)
+    assert capsys.readouterr().out == 'red\n'
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    LivePrinter().show(output)
+    expected = 'red\n' if no_colour else '\x1b[31mred\x1b[39m\n\x1b[0m'
+    assert capsys.readouterr().out == expected
