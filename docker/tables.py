@@ -74,7 +74,8 @@ def _table(
 ) -> Table:
     levels = [] if index is None else list(index.names)[:MOST_LEVELS]
     labels = [] if index is None else index.tolist()
-    labels = [each if isinstance(each, tuple) else (each,) for each in labels]
+    if len(levels) == 1:
+        labels = [(each,) for each in labels]
     table = {
         'kind': kind,
         'columns': columns,
