@@ -39,7 +39,7 @@ bench: ## Figures beside their floors; ARGS='--quick round_trip' chooses, ARGS=-
 	@scripts/with-docker.sh $(SUBMAKE) image run-bench
 
 unit: env ## The tests that need neither Docker nor a model
-	@$(BIN)/pytest -m 'not docker and not model and not gpu' $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile -m 'not docker and not model and not gpu' $(ARGS)
 
 lint: env ## Style and common mistakes (ruff)
 	@$(BIN)/ruff check .
@@ -88,7 +88,7 @@ run-demo:
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 run-tests:
-	@$(BIN)/pytest -m 'not gpu' $(ARGS)
+	@scripts/test.sh $(ARGS)
 
 run-bench:
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -43,8 +43,8 @@ STAGE_LABEL = 'lagent.sandbox.stage'
 
 _CONTEXT = (
     *('Dockerfile', 'requirements.lock'),
-    *('supervisor.py', 'bridge.py', 'files.py', 'processes.py', 'zygote.py', 'kernel.py'),
-    *('output.py', 'messages.py', 'record.py', 'forwarder.py'),
+    *('supervisor.py', 'peers.py', 'session.py', 'bridge.py', 'files.py', 'processes.py'),
+    *('zygote.py', 'kernel.py', 'output.py', 'messages.py', 'record.py', 'forwarder.py'),
     *('formatters.py', 'tables.py', 'charts.py', 'values.py'),
 )
 _PULL_STALL = 30.0

@@ -12,6 +12,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,7 @@ settings.load_profile('lagent')
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / '.cache' / 'models' / 'SmolLM2-135M-Instruct'
+MODELS = 'tests/integration/llms/'
 REQUIRE_ALL, OPTIONAL = 'LAGENT_TEST_REQUIRE_ALL', 'LAGENT_TEST_OPTIONAL'
 
 
@@ -95,6 +97,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if os.environ.get(REQUIRE_ALL) == '1' and marker not in excused:
                 pytest.fail(f'{marker}: {reason}', pytrace=False)
             pytest.skip(f'{marker}: {reason}')
+
+
+@pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the tests of a file to one process, and all those of models, which take much memory."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return MODELS if nodeid.startswith(MODELS) else super()._split_scope(nodeid)
+
+    return ByFile(config, log) if config.getoption('dist') == 'loadfile' else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long: none of the processes is left with one at the end."""
+    if 'PYTEST_XDIST_WORKER' in os.environ:
+        slow = {item.path for item in items if item.get_closest_marker('slow')}
+        items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope='session')
