@@ -279,6 +279,7 @@ PUBLIC = {
         'Survival',
         'Timings',
         'Truncation',
+        'best_variant',
         'blocking',
         'blocking_iterator',
         'get_portal',

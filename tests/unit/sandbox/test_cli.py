@@ -105,7 +105,7 @@ def test_an_error_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_build_tells_a_base_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(base: str | None, *, progress: image.Progress) -> str:
+    def fail(base: str | None, *, progress: image.Progress, **_: object) -> str:
         progress('Pulling it')
         raise ImageMissing(f'{base} cannot be pulled', hint='Use another.')
 
