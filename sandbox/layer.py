@@ -27,6 +27,7 @@ from sandbox.image import (
     guest_folder,
     image_tag,
     platform_options,
+    resolve_base,
     write_context,
 )
 from sandbox.policy import VARIANTS
@@ -51,13 +52,16 @@ def build_layer(
         progress: As in `sandbox.image.build_image`.
 
     Raises:
+        ImageMissing: The base of the image below is gone and cannot be had again.
         SandboxError: A step failed; the message has what it said.
     """
-    with engine(BUILD_STALL) as client, tempfile.TemporaryDirectory() as scratch:
+    with engine() as client:
         if exists(client, tag):
             progress(f'{tag} is there already')
             return tag
-        base = str(client.images.get(image).labels[f'{DIGEST_LABEL}.base'])
+        below = client.images.get(image).labels[f'{DIGEST_LABEL}.base']
+    base = resolve_base(below, progress=progress)
+    with engine(BUILD_STALL) as client, tempfile.TemporaryDirectory() as scratch:
         target = platform_options(client, base)
         progress(f'Resolving {", ".join(packages)}')
         added = Path(scratch, 'requirements.lock')
