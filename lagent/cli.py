@@ -203,7 +203,12 @@ def run(
                 run_id=run_id,
                 approval=Approval(kernel=True) if ask else None,
                 # Another machine may have other keys, and so another default.
-                factory=_remade_by(files, model or model_name(analyst.agent.llm), *options[2:]),
+                factory=_remade_by(
+                    files,
+                    model or model_name(analyst.agent.llm),
+                    *options[2:],
+                    analyst.interpreter.policy.variant,  # whatever has been built meanwhile
+                ),
             )
         saved = save_all(analyst, save, console)
         if lines:
@@ -263,7 +268,7 @@ def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
 
 
 def _remade_by(files: list[Path] | None, *options: Any) -> str:
-    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
+    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language', 'variant')
     arguments = dict(zip(names, options, strict=True))
     paths = [str(path.resolve()) for path in files or ()]
     return f'lagent.cli:remade {json.dumps({"files": paths, **arguments})}'
@@ -280,18 +285,22 @@ def _analyst(
     timeout: float,
     max_turn: int,
     language: str = 'en',  # runs that were recorded before there was a choice name none
+    variant: Any = None,
 ) -> Iterator[Any]:
     from lagent.actions import Interpreter
+    from lagent.actions.interpreter import policy_for_data
     from lagent.agents import DataAnalyst
+    from lagent.agents.analyst import instruction
     from lagent.llms.from_env import model_from_env
     from lagent.prompts.prompt_files import PromptFiles
 
     with console.status('Loading the model …'):
         llm = model_from_env(model, base_url)
     names = ', '.join(path.name for path in files or ())
-    system = PromptFiles('analyst', language).text('system')
+    policy = policy_for_data(variant) if backend == 'docker' else None
+    interpreter = Interpreter(policy, backend, timeout=timeout, unsafe=unsafe)
+    system = instruction(PromptFiles('analyst', language), interpreter)
     template = f'{system}\nFiles in the working directory: {names or "none"}\n'
-    interpreter = Interpreter(backend=backend, unsafe=unsafe, timeout=timeout)
     with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
         # What is answered from a journal begins with the memory of what was looked at.
         if files and not is_rerunning():

@@ -15,6 +15,7 @@ from .errors import SandboxClosed as SandboxClosed
 from .errors import SandboxError as SandboxError
 from .errors import SandboxLost as SandboxLost
 from .errors import StartFailed as StartFailed
+from .image import best_variant as best_variant
 from .manager import AsyncSandboxManager as AsyncSandboxManager
 from .manager import SandboxManager as SandboxManager
 from .policy import SandboxPolicy as SandboxPolicy

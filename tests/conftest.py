@@ -40,6 +40,18 @@ def missing_docker() -> str:
 
 
 @functools.cache
+def missing_analysis() -> str:
+    from sandbox.errors import SandboxError
+    from sandbox.image import find_image
+
+    try:
+        find_image(variant='analysis')
+    except SandboxError as error:
+        return error.message
+    return ''
+
+
+@functools.cache
 def missing_runsc() -> str:
     from sandbox.conformance.gvisor import InGvisor
     from sandbox.errors import SandboxError
@@ -82,6 +94,7 @@ def missing_gpu() -> str:
 
 NEEDS = {
     'docker': missing_docker,
+    'analysis': missing_analysis,
     'runsc': missing_runsc,
     'bubblewrap': missing_bubblewrap,
     'model': missing_model,

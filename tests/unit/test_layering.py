@@ -35,7 +35,7 @@ LAYERS = {
             *('rich', 'svg', 'kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],
-        ['kernel', 'backends', 'image'],
+        ['kernel', 'backends', 'image', 'layer'],
         ['files', 'outputs', 'reaper', 'sweep'],
         ['pool', 'survivor'],
         ['core'],

@@ -285,6 +285,7 @@ PUBLIC = {
         'Table',
         'Timings',
         'Truncation',
+        'best_variant',
         'blocking',
         'blocking_iterator',
         'get_portal',
