@@ -137,9 +137,10 @@ class Encoder:
         text = self._redactor.text(text)
         if len(text) < BLOB_SIZE:
             return text
-        return {TAG: 'text', 'blob': self._blob(text.encode('utf-8', 'surrogatepass'))}
+        return {TAG: 'text', 'blob': self.blob(text.encode('utf-8', 'surrogatepass'))}
 
-    def _blob(self, data: bytes) -> str:
+    def blob(self, data: bytes) -> str:
+        """Keep bytes, which have no secrets in them, beside the record; return their digest."""
         digest = digest_of(data)
         self.blobs[digest] = data
         return digest
@@ -170,7 +171,7 @@ class Encoder:
         if kind is bytes:
             data = self._redactor.data(value)
             if len(data) >= BLOB_SIZE:
-                return {TAG: 'bytes', 'blob': self._blob(data)}
+                return {TAG: 'bytes', 'blob': self.blob(data)}
             return {TAG: 'bytes', 'v': base64.b64encode(data).decode('ascii')}
         if kind in (set, frozenset):
             items = sorted((self.encode(item, depth) for item in value), key=canonical)
@@ -233,6 +234,10 @@ class Decoder:
     def _text(self, tree: dict[str, Any]) -> str:
         return self._blob(tree['blob']).decode('utf-8', 'surrogatepass')
 
+    def _pieces(self, tree: dict[str, Any]) -> list[Any]:
+        pieces = [item for digest in tree['blobs'] for item in json.loads(self._blob(digest))]
+        return [self.decode(item) for item in [*pieces, *tree['v']]]
+
     def _pairs(self, tree: dict[str, Any]) -> dict[Any, Any]:
         return {self.decode(key): self.decode(value) for key, value in tree['v']}
 
@@ -261,6 +266,7 @@ _READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     'frozenset': lambda self, tree: frozenset(self.decode(tree['v'])),
     'bytes': Decoder._bytes,
     'text': Decoder._text,
+    'pieces': Decoder._pieces,
     'dict': Decoder._pairs,
     'object': Decoder._object,
 }

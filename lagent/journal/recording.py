@@ -1,7 +1,7 @@
 """The journal's place in the chain of an effect: what is known is given back, the rest recorded."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
@@ -20,9 +20,10 @@ from lagent.errors import (
     RunSuspended,
 )
 from lagent.flow import Flow, blocking_call
-from lagent.journal.codec import Decoder, Encoder, canonical, digest_of
+from lagent.journal.asking import Asking
+from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.contract import Journal, Record, Run, Status
-from lagent.journal.difference import diverged, pretty
+from lagent.journal.difference import diverged, text_of
 from lagent.journal.errors import NothingToDecide
 from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import Entry, History
@@ -69,6 +70,7 @@ class Recording:
         self._history = History(journal.records(run.id))
         self._over: LagentError | None = None
         self._kept: set[str] = set()
+        self._asking = Asking(self._redactor, self._kept)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -107,22 +109,12 @@ class Recording:
             raise
 
     def _through(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
-        encoder = Encoder(self._redactor, plain=True)
-        body = encoder.encode(effect.payload)
-        asked = Record(
-            type='intent',
-            position='',
-            time=time.time(),
-            kind=effect.kind,
-            name=effect.name,
-            digest=digest_of(canonical([effect.kind, effect.name, body]).encode()),
-            body=body,
-        )
+        asked, blobs = self._asking.record(effect)
         position, entry = self._history.take(current_scope() or Scope(self.run.id), asked.digest)
-        doing = _Doing(effect, context, position, asked, encoder.blobs)
+        doing = _Doing(effect, context, position, asked, blobs)
         if entry is not None:
             if entry.intent.digest != asked.digest:
-                raise diverged(position, entry.intent, asked, self._text_of)
+                raise diverged(position, entry.intent, asked, partial(self._text_of, blobs))
             if entry.is_over:
                 return (yield from self._replay(doing, entry))
             if entry.is_unknown:
@@ -130,7 +122,8 @@ class Recording:
                 if found is not None:
                     return found.result
         decisions = {} if entry is None else entry.decisions
-        needs = None if self._approval is None else self._approval(effect, context)
+        approval = None if effect.aside else self._approval
+        needs = None if approval is None else approval(effect, context)
         if needs is not None or 'approval' in decisions:
             flow = yield from self._decided(doing, entry, 'approval', needs or '', flow)
         if 'unknown' in decisions:
@@ -157,6 +150,11 @@ class Recording:
         """The names of all notes that begin so."""
         return [name for name in self._history.notes if name.startswith(prefix)]
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether effects were recorded in earlier attempts."""
+        return bool(self._history.entries)
+
     def effects(self, kind: str | None = None) -> list[Record]:
         """What was done in earlier attempts, in order: intents, with the payload that was used."""
         return [
@@ -181,7 +179,7 @@ class Recording:
             raise self._over
         entry = self._history.left_over()
         if entry is not None:
-            raise diverged(entry.intent.position, entry.intent, None, self._text_of)
+            raise diverged(entry.intent.position, entry.intent, None, partial(self._text_of, {}))
 
     def release(self, status: Status, outcome: Any = None, state: Any = None) -> None:
         """Say how the attempt has ended, and give the lease back; waits for the disk.
@@ -211,8 +209,8 @@ class Recording:
         )
         self._kept.update(new)
 
-    def _text_of(self, body: Any) -> str:
-        return pretty(self._decoder.decode(body))
+    def _text_of(self, blobs: Mapping[str, bytes], body: Any) -> str:
+        return text_of(body, blobs, self.journal.blob)
 
     def _replay(self, doing: '_Doing', entry: Entry) -> Flow[Any]:
         outcome = entry.outcome
@@ -350,7 +348,7 @@ class _Doing:
             type=type_,
             position=self.position,
             time=time.time(),
-            kind=self.effect.kind,
+            kind=self.asked.kind,
             name=self.effect.name,
             digest=self.asked.digest,
             body=body,

@@ -119,6 +119,9 @@ def plain(journal: Journal, tree: Any) -> Any:
         return journal.blob(tree['blob']).decode('utf-8', 'replace')
     if tag == 'bytes':
         return f'<bytes {tree["blob"][:12]}>' if 'blob' in tree else '<bytes>'
+    if tag == 'pieces':
+        pieces = [item for each in tree['blobs'] for item in json.loads(journal.blob(each))]
+        return [plain(journal, item) for item in [*pieces, *tree['v']]]
     if tag == 'dict':
         return {str(plain(journal, k)): plain(journal, v) for k, v in tree['v']}
     if tag == 'object':
