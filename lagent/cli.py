@@ -28,7 +28,6 @@ from lagent.errors import ConfigError
 from lagent.events import JsonLines
 from lagent.inline_images import Pictures
 from lagent.journal import Approval
-from lagent.journal.rerunning import is_rerunning
 from lagent.llms.effect import model_name
 from lagent.machine_cli import config, doctor, models
 from lagent.outcomes import (
@@ -252,6 +251,8 @@ def chat(
 def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
     """The analyst of a recorded `lagent run`, for `lagent runs resume` and `replay`.
 
+    The files come from the journal.
+
     Args:
         files: paths of the files that the session starts with.
         options: the command's other options.
@@ -259,7 +260,8 @@ def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
     Returns:
         A context manager that gives the analyst.
     """
-    return _analyst(Console(stderr=True), [Path(path) for path in files], **options)
+    paths = [Path(path) for path in files]
+    return _analyst(Console(stderr=True), paths, gives_files=False, **options)
 
 
 def _remade_by(files: list[Path] | None, *options: Any) -> str:
@@ -280,6 +282,8 @@ def _analyst(
     timeout: float,
     max_turn: int,
     language: str = 'en',  # runs that were recorded before there was a choice name none
+    *,
+    gives_files: bool = True,
 ) -> Iterator[Any]:
     from lagent.actions import Interpreter
     from lagent.agents import DataAnalyst
@@ -293,8 +297,7 @@ def _analyst(
     template = f'{system}\nFiles in the working directory: {names or "none"}\n'
     interpreter = Interpreter(backend=backend, unsafe=unsafe, timeout=timeout)
     with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
-        # What is answered from a journal begins with the memory of what was looked at.
-        if files and not is_rerunning():
+        if files and gives_files:
             tell_upload(analyst, files, console)
         yield analyst
 

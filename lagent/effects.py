@@ -213,6 +213,8 @@ def replay(
 ) -> None:
     """Tell subscribers of an effect whose result is known without doing it again.
 
+    Of what a program does aside they are never told.
+
     Args:
         effect: the effect.
         context: the run.
@@ -220,6 +222,8 @@ def replay(
         result: what it gave, or the exception that it raised.
         failed: whether it is that.
     """
+    if effect.aside:
+        return
     for watcher in watchers():
         watcher.replayed(effect)
     _publish(Event('begin', effect, None, context, 0.0, replayed=True))
@@ -329,8 +333,9 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
 def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Flow[T]:
     """The flow of what a program does for itself where its agents do their effects.
 
-    Such as a look at the files of a sandbox: it is charged to no limit, and nobody is told of it. A
-    cassette holds it, since it is not possible without the sandbox.
+    Such as a look at the files of a sandbox: it is charged to no limit, needs nobody's yes, and
+    nobody is told of it. Journals and cassettes hold it, since it is not possible without the
+    sandbox.
 
     Args:
         effect: what is asked of whom.
@@ -343,7 +348,7 @@ def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Fl
     with run_context(session) as context:
         effect, doing = replace(effect, aside=True), flow
         for stage, interceptor in reversed(_interceptors.get()):
-            if stage is Stage.CASSETTE:
+            if stage is not Stage.LIVE:
                 doing = interceptor(effect, context, doing)
         return (yield from doing)
 

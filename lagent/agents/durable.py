@@ -2,9 +2,9 @@
 
 import uuid
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lagent.context import resolve_session, run_context
 from lagent.errors import JournalError, RunSuspended
@@ -32,6 +32,14 @@ from lagent.schema import AgentMessage
 
 if TYPE_CHECKING:
     from lagent.agents.base import Agent
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """What an agent works with, and what has something of a session that a run may need again."""
+
+    def _begin_run(self, session: Hashable) -> Flow[None]:
+        """The flow that notes it in the journal, when a recorded run begins."""
 
 
 def recorded_turn(
@@ -179,6 +187,9 @@ class _Turn:
         recording = self.recording
         assert recording is not None, 'a run is recorded from its beginning'
         with recording.active():
+            if self.is_new:
+                for part in _keepers(self.agent):
+                    yield from part._begin_run(self.opening['session'])
             answer = yield from books
             recording.check_end()
         yield from blocking_call(recording.release, 'done', answer, self._state())
@@ -234,6 +245,13 @@ class _Turn:
         for key, manager in self.agent._memories():
             if state.get(key) is None:
                 manager.reset(session)
+
+
+def _keepers(agent: 'Agent') -> Iterator[Keeper]:
+    for _, layer in agent.named_layers():
+        for part in vars(layer).values():
+            if isinstance(part, Keeper):
+                yield part
 
 
 def message_of(message: Any) -> AgentMessage:
