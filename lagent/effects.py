@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
 from lagent.context import RunContext, run_context
+from lagent.errors import ConfigError
 from lagent.flow import Flow, call
 from lagent.watch import watched_effect, watchers
 
@@ -228,7 +229,7 @@ def replay(
         watcher.replayed(effect)
     _publish(Event('begin', effect, None, context, 0.0, replayed=True))
     if effect.kind == 'model' and not failed:
-        context.usage.count_reply(result)
+        context.usage.count_reply(result, context.limits.prices.get(effect.name))
     kind: Literal['error', 'end'] = 'error' if failed else 'end'
     _publish(Event(kind, effect, result, context, elapsed, replayed=True))
 
@@ -367,7 +368,7 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
         with suppress(ValueError):
             _running.reset(token)
     if effect.kind == 'model':
-        context.usage.count_reply(result)
+        context.usage.count_reply(result, context.limits.prices.get(effect.name))
     running.publish('end', result)
     return result
 
@@ -375,6 +376,11 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
 def _charge(effect: Effect, context: RunContext) -> None:
     context.check()
     if effect.kind == 'model':
+        if context.limits.cost is not None and effect.name not in context.limits.prices:
+            raise ConfigError(
+                f'RunLimits(cost=...) needs the price of {effect.name!r}, which was not asked. '
+                f'Name it: prices={{{effect.name!r}: Price(input=..., output=...)}}.'
+            )
         context.usage.count_model_call(context.limits)
     else:
         caller = (context.session_id, effect.name)
