@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from lagent.journal.asking import ASIDE
 from lagent.journal.codec import TAG
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.difference import differing, pretty
+from lagent.journal.history import TASK
 
 _LINE = 90  # characters of arguments that stay on one line
 
@@ -57,6 +59,7 @@ def timeline(journal: Journal, run: Run) -> list[Line]:
             record.usage.get('prompt_tokens', 0) + record.usage.get('completion_tokens', 0),
         )
         for record in journal.records(run.id)
+        if not record.position.startswith(TASK)
     ]
 
 
@@ -80,6 +83,8 @@ def detail(journal: Journal, record: Record) -> str:
         case 'decision':
             said = body.get('reason') or body.get('payload') or ''
             return f'{body["verdict"]} {pretty(said)}'.strip()
+        case 'intent' if record.kind == ASIDE and record.name.endswith('.look'):
+            return ''  # code of ours
         case 'intent' if record.kind == 'model' and isinstance(body, list) and body:
             last = body[-1]
             return pretty(last.get('content', last) if isinstance(last, dict) else last)
@@ -133,8 +138,10 @@ def plain(journal: Journal, tree: Any) -> Any:
 
 def _essence(body: Any) -> Any:
     """The part of a result that a person looks for: a reply's text, a cell's or a tool's output."""
+    if isinstance(body, list) and all(map(_is_file, body)):
+        return '\n'.join(f'{each["path"]} ({each["size"]:,} bytes)' for each in body)
     if not isinstance(body, dict):
-        return body
+        return '' if body is None else body
     if 'outcome' in body and 'outputs' in body:
         texts = [str(output.get('text', '')) for output in body['outputs']]
         notices = [f'[{notice}]' for notice in body.get('notices') or ()]
@@ -146,6 +153,10 @@ def _essence(body: Any) -> Any:
         results = body['result'] or []
         return body['errmsg'] or '\n'.join(str(item.get('content')) for item in results)
     return body
+
+
+def _is_file(body: Any) -> bool:
+    return isinstance(body, dict) and body.keys() >= {'path', 'size', 'modified'}
 
 
 def compare(one: tuple[Journal, Run], other: tuple[Journal, Run]) -> list[str]:
