@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, PrivateAttr
 
 from lagent.actions.interpreter import CellResult
 from lagent.errors import LimitExceeded, NotDone, RepeatedCall
@@ -353,3 +353,44 @@ def test_a_plain_result_of_the_sandbox_has_no_codec_of_its_own_fields() -> None:
     again = trip(CellResult(**vars(plain)))
     assert again.outcome is Outcome.OK
     assert AgentStatusCode(0) == trip(AgentStatusCode.END)
+
+
+@dataclass
+class Doubled:
+    amount: float
+    added: int = 7
+
+    def __post_init__(self) -> None:
+        self.amount *= 2
+
+
+@dataclass(init=False)
+class Own:
+    x: int
+
+    def __init__(self, text: str) -> None:
+        self.x = int(text)
+
+
+class Counted(BaseModel):
+    count: int
+    _seen: list[str] = PrivateAttr(default_factory=list)
+    _other: int = PrivateAttr(default=3)
+
+    def model_post_init(self, context: Any) -> None:
+        self.count += 1
+
+
+def test_no_code_of_a_class_makes_another_value_of_it():
+    doubled, own, counted = Doubled(10.0), Own('5'), Counted(count=1)
+    counted._seen.append('a')
+    for value in (doubled, own, counted):
+        assert trip(value) == value
+    assert trip(counted)._seen == ['a']
+    tree = Encoder(Redactor()).encode(doubled)
+    del tree['fields']['added']  # as an earlier version of the class wrote it
+    assert Decoder(lambda _: b'').decode(tree) == doubled
+    with pytest.raises(NotReadable, match='no field'):
+        Decoder(lambda _: b'').decode({**tree, 'fields': {'amount': 1, 'gone': 2}})
+    with pytest.raises(NotReadable, match='needs a field'):
+        Decoder(lambda _: b'').decode({**tree, 'fields': {}})
