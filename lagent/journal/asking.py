@@ -9,11 +9,13 @@ are equal records in every process.
 import time
 from collections.abc import Container
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
+from lagent.context import RunContext
 from lagent.effects import Effect
 from lagent.journal.codec import TAG, Encoder, canonical, digest_of
 from lagent.journal.contract import Record
+from lagent.journal.history import MAIN, TASK
 from lagent.journal.redact import Redactor
 from lagent.llms.completion import Completion
 
@@ -88,6 +90,75 @@ class Asking:
                 self._known.clear()
             self._known[key] = digest
         return digest
+
+
+class Doing:
+    """An effect on its way through the journal.
+
+    Args:
+        effect: the effect.
+        context: the run.
+        position: where it stands.
+        asked: the record of what it asks for.
+        blobs: the bytes that this refers to.
+        task: which task asks, see `lagent.journal.history`.
+
+    Attributes:
+        started: when it was begun, on `time.monotonic()`; None as long as it wasn't.
+    """
+
+    __slots__ = ('_task', 'asked', 'blobs', 'context', 'effect', 'position', 'started')
+
+    def __init__(
+        self,
+        effect: Effect,
+        context: RunContext,
+        position: str,
+        asked: Record,
+        blobs: dict[str, bytes],
+        task: int = MAIN,
+    ) -> None:
+        self.effect, self.context, self.position = effect, context, position
+        self.asked, self.blobs = asked, blobs
+        self.started: float | None = None
+        self._task = task
+
+    @property
+    def task(self) -> list[Record]:
+        """The note of which task asks for it; none where it is the run's own."""
+        if self._task == MAIN:
+            return []
+        place = f'{TASK}{self.position}'
+        return [Record(type='note', position=place, time=time.time(), body=self._task)]
+
+    def record(
+        self,
+        type_: Literal['intent', 'result', 'error', 'request'],
+        body: Any,
+        usage: dict[str, int] | None = None,
+    ) -> Record:
+        """A record about it.
+
+        Args:
+            type_: of this type.
+            body: what it says, encoded.
+            usage: tokens that the effect cost.
+
+        Returns:
+            The record.
+        """
+        is_outcome = self.started is not None and type_ in ('result', 'error')
+        return Record(
+            type=type_,
+            position=self.position,
+            time=time.time(),
+            kind=self.asked.kind,
+            name=self.effect.name,
+            digest=self.asked.digest,
+            body=body,
+            elapsed=time.monotonic() - self.started if is_outcome and self.started else None,
+            usage=usage or {},
+        )
 
 
 def _key(items: list[Any]) -> Any:

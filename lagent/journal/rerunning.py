@@ -9,7 +9,7 @@ from typing import Any
 from lagent.context import RunContext
 from lagent.effects import Effect, Stage, intercept, offline, replay
 from lagent.errors import JournalError, RunSuspended
-from lagent.flow import Flow, blocking_call
+from lagent.flow import Flow, blocking_call, call
 from lagent.journal.asking import Asking
 from lagent.journal.cassette import KINDS
 from lagent.journal.codec import Decoder, Encoder
@@ -23,7 +23,7 @@ from lagent.journal.errors import (
     Unfinished,
 )
 from lagent.journal.failures import decode_error, encode_error
-from lagent.journal.history import History
+from lagent.journal.history import History, pause
 from lagent.journal.recording import unrecorded
 from lagent.journal.redact import Redactor
 from lagent.positions import Scope, current_scope, entered
@@ -179,6 +179,9 @@ class Rerun:
             if waiting := [entry.requests[why] for why in entry.requests.keys() - entry.decisions]:
                 request = f'{effect.kind} call {effect.name!r} ({waiting[0].body["words"]})'
                 raise RunSuspended(self.run.id, position, request)
+            raise self._unfinished(position, summary(asked, text))
+        if entry.was_cut_off:
+            yield from call(pause, entry.seconds_to_a_cut or 0.0)
             raise self._unfinished(position, summary(asked, text))
         self._history.replayed(position)
         failed = outcome.type == 'error'
