@@ -42,6 +42,7 @@ class Effect:
             ``'not_begun'``, or None where nothing can be known.
         edited: makes the flow that does the effect with another payload, of somebody's choice.
         provider: whose API or engine the model is asked through; ``''`` where that is not known.
+        known_as: of a tool, its full name, however the model has written it.
         call_id: what the model's provider calls the tool call, where it has a name.
     """
 
@@ -54,6 +55,7 @@ class Effect:
     inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
     edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)
     provider: str = field(default='', repr=False, compare=False)
+    known_as: str = field(default='', repr=False, compare=False)
     call_id: str | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -358,7 +360,11 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
     running = _Running(effect, context, time.monotonic())
     token = _running.set(running)
     try:
-        running.publish('begin')
+        try:
+            running.publish('begin')
+        except Exception as error:
+            mark_not_begun(error)
+            raise
         result = yield from flow
     except BaseException as error:
         running.publish('error', error)

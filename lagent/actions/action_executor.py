@@ -295,6 +295,7 @@ class ActionExecutor(Responder):
             idempotent=tool.declares('idempotent', api),
             network=tool.declares('network', api),
             edited=guarded,
+            known_as=tool.name if api == 'run' else f'{tool.name}.{api}',
             call_id=_call_id.get(),
         )
         try:

@@ -59,6 +59,8 @@ _SESSIONS = 1_000  # sessions whose results are remembered
 class _WebBrowser(BaseAction):
     """Search the web, and read pages of it."""
 
+    network = True
+
     def __init__(
         self,
         searcher_type: str | type[BaseSearch] = 'DuckDuckGoSearch',

@@ -13,8 +13,8 @@ class Approval:
 
     Attributes:
         kernel: all code that is run.
-        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``); True for
-            all tools.
+        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``), however a
+            model writes them; True for all tools.
         network: what can reach other machines, as far as tools and interpreters declare it.
         tokens_above: model calls of a run that has used more tokens already.
         cost_above: model calls of a run that has cost more already, by the `RunLimits.prices` that
@@ -41,7 +41,7 @@ class Approval:
         """
         if effect.kind == 'kernel' and self.kernel:
             return 'all code needs a yes'
-        if effect.kind == 'tool' and self._names(effect.name):
+        if effect.kind == 'tool' and (self._names(effect.name) or self._names(effect.known_as)):
             return 'this tool needs a yes'
         if effect.network and self.network:
             return 'it can reach the network'

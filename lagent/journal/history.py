@@ -37,6 +37,7 @@ class Entry:
         survived: of an error, whether the run went on after it.
         requests: the last request of each reason.
         decisions: what was decided about each of them.
+        edited: the decision to do something else instead, if there is one.
     """
 
     intent: Record
@@ -45,6 +46,7 @@ class Entry:
     survived: bool = False
     requests: dict[str, Record] = field(default_factory=dict)
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    edited: dict[str, Any] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -85,8 +87,10 @@ class Entry:
     @property
     def payload(self) -> Any:
         """What was asked for, encoded: what somebody has put in the place of the intent's."""
-        decision = self.decisions.get('approval', {})
-        return decision['payload'] if decision.get('verdict') == 'edit' else self.intent.body
+        if self.edited is not None:
+            return self.edited['payload']
+        body = self.intent.body
+        return body['payload'] if self.intent.type == 'request' else body
 
 
 class History:
@@ -118,9 +122,7 @@ class History:
                 if (ended_by or {}).get(position) == entry.outcome.time:
                     continue
                 entry.survived = any(
-                    later.seq > entry.outcome.seq
-                    and later.position != position
-                    and _is_within(position, _scope_of(later.position))
+                    later.seq > entry.outcome.seq and _comes_after(position, later.position)
                     for later in intents
                 )
         self._numbers = itertools.count(1 + max(self.tasks.values(), default=MAIN))
@@ -146,6 +148,8 @@ class History:
             entry.decisions.pop(record.body['why'], None)
         elif record.type == 'decision':
             entry.decisions[record.body['why']] = record.body
+            if record.body['verdict'] == 'edit':
+                entry.edited = record.body
         else:
             entry.outcome = record
 
@@ -252,6 +256,20 @@ def pause(seconds: float) -> Any:
 
 def _scope_of(position: str) -> str:
     return position.rpartition('.')[0]
+
+
+def _comes_after(error: str, later: str) -> bool:
+    """Whether an effect is one that the code behind an error came to."""
+    if later == error:
+        return False
+    while True:
+        scope = _scope_of(later)
+        if _is_within(error, scope):
+            return True
+        group = scope.rpartition('[')[0]
+        if not group or error.startswith(f'{group}['):
+            return False  # what was done at the same time says nothing
+        later = group
 
 
 def _is_within(position: str, path: str) -> bool:

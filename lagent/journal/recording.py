@@ -30,7 +30,7 @@ from lagent.journal.failures import causes_of, decode_error, encode_error
 from lagent.journal.history import MAIN, THREAD, Asker, Entry, History, asker, pause
 from lagent.journal.lease import LEASE, Heartbeat
 from lagent.journal.redact import Redactor
-from lagent.positions import Scope, current_scope, entered
+from lagent.positions import Scope, current_scope, entered, passed
 
 OnUnknown = Literal['tell', 'suspend']
 Approver = Callable[[Effect, RunContext], str | None]
@@ -116,6 +116,7 @@ class Recording:
         asked, blobs = self._asking.record(effect)
         scope, who = current_scope() or Scope(self.run.id), self._asker()
         position, entry = self._history.take(scope, asked.digest, who)
+        passed(scope, position)
         doing = Doing(effect, context, position, asked, blobs, self._history.number_of(who))
         if entry is not None:
             if entry.intent.digest != asked.digest:

@@ -26,7 +26,7 @@ from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import History, pause
 from lagent.journal.recording import unrecorded
 from lagent.journal.redact import Redactor
-from lagent.positions import Scope, current_scope, entered
+from lagent.positions import Scope, current_scope, entered, passed
 
 _rerunning: ContextVar[bool] = ContextVar('lagent_rerunning', default=False)
 
@@ -169,6 +169,7 @@ class Rerun:
         asked, blobs = self._asking.record(effect)
         text = partial(self._text_of, blobs)
         position, entry = self._history.take(scope, asked.digest)
+        passed(scope, position)
         if entry is None and self.run.status != 'done':
             raise self._unfinished(position, summary(asked, text))
         if entry is None or entry.intent.digest != asked.digest:

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from lagent.actions import ActionExecutor, Interpreter, tool_api
+from lagent.actions import (
+    ActionExecutor,
+    ArxivSearch,
+    BaseAction,
+    BINGMap,
+    GoogleScholar,
+    GoogleSearch,
+    Interpreter,
+    WebBrowser,
+    tool_api,
+)
 from lagent.agents import Agent, Coder
 from lagent.context import RunContext
 from lagent.effects import Effect, Event, subscribe
@@ -309,3 +319,44 @@ def test_who_decides_about_the_unknown_is_part_of_the_run(tmp_path: Path) -> Non
         Payer(ScriptedModel([])).run(run_id='r', journal=where)
     told = Payer(ScriptedModel([])).run(run_id='r', journal=where, on_unknown='tell')
     assert 'It is not known whether' in str(told.content)
+
+
+@pytest.mark.parametrize('written', ['Kit.wipe', 'Kit-wipe'])
+@pytest.mark.parametrize('named', ['Kit', 'Kit.wipe'])
+def test_a_tool_needs_a_yes_however_its_name_is_written(
+    journal: SqliteJournal, written: str, named: str
+) -> None:
+    class Kit(BaseAction):
+        @tool_api
+        def wipe(self) -> str:
+            """Wipe."""
+            raise AssertionError('it is not done')
+
+    message = AgentMessage(sender='x', content=FunctionCall(written, {}))
+    with pytest.raises(RunSuspended), record(journal, 'r', approval=Approval(tools=[named])):
+        ActionExecutor([Kit()])(message)
+
+
+def test_tools_of_ours_say_that_they_reach_the_network() -> None:
+    for tool in (ArxivSearch, BINGMap, GoogleScholar, GoogleSearch, WebBrowser):
+        assert tool.network, tool
+
+
+def test_what_a_subscriber_stopped_was_not_begun(journal: SqliteJournal) -> None:
+    done: list[str] = []
+
+    @tool_api
+    def pay() -> str:
+        """Pay."""
+        done.append('paid')
+        return 'paid'
+
+    def broken(event: Event) -> None:
+        raise BrokenPipeError
+
+    message = AgentMessage(sender='x', content=FunctionCall('pay', {}))
+    with pytest.raises(BrokenPipeError), subscribe(broken), record(journal, 'r'):
+        ActionExecutor([pay])(message)
+    with record(journal, 'r'):
+        ActionExecutor([pay])(message)
+    assert done == ['paid']

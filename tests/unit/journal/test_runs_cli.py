@@ -241,3 +241,14 @@ def test_lines_fit_into_the_terminal(where: Path) -> None:
     shown = CliRunner().invoke(cli.app, ['runs', 'show', 'long'], env=env).output
     assert max(map(len, shown.splitlines())) <= 60
     assert shown.splitlines()[-1].endswith('x…')
+
+
+def test_a_journal_does_not_say_what_is_called_with_what(where: Path, tmp_path: Path) -> None:
+    spec = 'lagent.utils:create_object {"config": {"type": "pathlib.Path"}}'
+    with make() as agent, pytest.raises(RunSuspended):
+        told = {'approval': Approval(kernel=True), 'factory': spec}
+        agent.run('q', run_id='hostile', journal=where, **told)
+    for command in ('replay', 'resume'):
+        result = runs(where, command, 'hostile')
+        assert result.exit_code == 2
+        assert 'does not say how the agent is made' in result.output

@@ -169,3 +169,32 @@ def test_a_run_that_was_cut_off_asks_again(run):
     with pytest.raises(TimeoutError):
         run(cancelled, [Stall(5.0, 'slow')])
     assert run(cancelled, ['quick now']).answer == 'quick now'
+
+
+@pytest.mark.parametrize('notes', [2, 3])
+def test_calls_of_one_message_belong_to_the_task_that_makes_them(run, notes):
+    """First one task is slow, then, as replies are known, the other one: batches swap places."""
+
+    def way(*, dies: bool) -> Way:
+        async def both(worker: Worker) -> Any:
+            async def one(name: str, count: int) -> str:
+                plan = await worker.say(name)
+                calls = [FunctionCall('note', {'line': plan})] * (count - 1)
+                calls.append(FunctionCall('note', {'line': f'{name} alone'}))
+                return str(len((await worker.tools(AgentMessage(content=calls))).content))
+
+            done = await asyncio.gather(one('ann', notes), one('bob', 2))
+            if dies:
+                raise Stop
+            return done
+
+        return both
+
+    async def model(messages: Any) -> str:
+        await asyncio.sleep(0.3 if messages[-1]['content'] == 'ann' else 0.0)
+        return 'plan'
+
+    with pytest.raises(Stop):
+        run(way(dies=True), model)
+    worker = run(way(dies=False), lambda _: 'never asked')
+    assert (worker.answer, worker.done) == ([str(notes), '2'], [])
