@@ -36,6 +36,7 @@ class Effect:
         payload: what is asked: messages, parameters, or source code.
         idempotent: whether doing it twice is as good as once; always so for a model's reply.
         network: whether it can reach other machines, as far as its owner knows.
+        runs_code: whether the payload is, or holds, code that is run; always so for a kernel.
         aside: whether it is the program's own, see `beside`.
         inquire: makes the flow that finds out how the effect ended, if it was begun in an earlier
             process: it is given the effect's id (see `effect_id`) and returns `Ended`, or
@@ -51,6 +52,7 @@ class Effect:
     payload: Any
     idempotent: bool = False
     network: bool = False
+    runs_code: bool = False
     aside: bool = False
     inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
     edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)

@@ -97,7 +97,7 @@ def list_(
         for run in journal.runs(status, limit):
             about = run.title
             if run.status == 'suspended':
-                about = f'{about}  waits: {_request(pending(journal, run.id))}'
+                about = f'waits: {_request(pending(journal, run.id))}  {about}'
             table.add_row(
                 run.id,
                 _status(run),
@@ -301,6 +301,8 @@ def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], wor
         run = _find(journal, name)
         request = decide(journal, run.id)
         typer.echo(f'{word}: {printable(_request(request))}')
+        if word == 'edited':
+            typer.echo('It takes the place of:')
         typer.echo(_indented(pretty(plain(journal, request.body['payload'])), None))
         typer.echo(f'Go on with: lagent runs resume {run.id}')
 

@@ -294,6 +294,7 @@ class ActionExecutor(Responder):
             asked,
             idempotent=tool.declares('idempotent', api),
             network=tool.declares('network', api),
+            runs_code=tool.runs_code,
             edited=guarded,
             known_as=tool.name if api == 'run' else f'{tool.name}.{api}',
             call_id=_call_id.get(),

@@ -181,12 +181,14 @@ class BaseAction(metaclass=ToolMeta):
         idempotent: whether its APIs may be called again when nobody knows how a call ended, unless
             `tool_api` says it of one of them.
         network: whether they reach other machines.
+        runs_code: whether what they are given is code that they run.
     """
 
     __tool_description__: dict[str, Any]
     _is_toolkit: bool
     idempotent: ClassVar[bool] = False
     network: ClassVar[bool] = False
+    runs_code: ClassVar[bool] = False
 
     def __init__(
         self, description: dict[str, Any] | None = None, parser: type[BaseParser] = JsonParser

@@ -30,6 +30,8 @@ class CodeTool(BaseAction):
         options: see `SandboxOptions`.
     """
 
+    runs_code = True
+
     def __init__(
         self,
         description: dict[str, Any] | None = None,

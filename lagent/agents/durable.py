@@ -223,14 +223,24 @@ class _Turn:
             raise Diverged('0', 'another question or session', 'this one', difference)
 
     def _recall(self, found: Run) -> AgentMessage:
-        """The answer of a run that has ended; an agent that knows nothing learns what it knew."""
+        """The answer of a run that has ended; an agent that knows no more learns what it knew."""
         state = Decoder(self.journal.blob).decode((found.outcome or {}).get('state'))
         session = self.opening['session']
         memories = (manager.get(session) for _, manager in self.agent._memories())
-        if state and not any(memory is not None and memory.get_memory() for memory in memories):
+        knows_something = any(memory is not None and memory.get_memory() for memory in memories)
+        if state and (not knows_something or self._is_at_the_beginning()):
             self._restore(state)
         answer: AgentMessage = answer_of(self.journal, found)
         return answer
+
+    def _is_at_the_beginning(self) -> bool:
+        """Whether the agent remembers just what it did when the run began."""
+        redactor = self.options.redactor or Redactor()
+        now, then = (
+            canonical(Encoder(redactor).encode(state))
+            for state in (self._state(), self.opening['state'])
+        )
+        return now == then
 
     def _state(self) -> dict[str, Any]:
         session = self.opening['session']

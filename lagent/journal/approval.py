@@ -12,7 +12,7 @@ class Approval:
     """A policy; any function of an effect and its run that gives a reason or None is one too.
 
     Attributes:
-        kernel: all code that is run.
+        kernel: all code that is run, by interpreters and by tools.
         tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``), however a
             model writes them; True for all tools.
         network: what can reach other machines, as far as tools and interpreters declare it.
@@ -39,7 +39,7 @@ class Approval:
         Returns:
             The reason in a few words; None if it needs none.
         """
-        if effect.kind == 'kernel' and self.kernel:
+        if self.kernel and (effect.kind == 'kernel' or effect.runs_code):
             return 'all code needs a yes'
         if effect.kind == 'tool' and (self._names(effect.name) or self._names(effect.known_as)):
             return 'this tool needs a yes'

@@ -20,9 +20,9 @@ class Line:
     """One event of a run.
 
     Attributes:
-        position: the effect.
+        position: the effect; ``''`` for a note.
         type: the record's type.
-        what: kind and name of the effect.
+        what: kind and name of the effect, or the name of the note.
         seconds: seconds since the run was created.
         elapsed: seconds that the effect took, after it.
         detail: what was asked, given, decided or raised; whole.
@@ -50,9 +50,9 @@ def timeline(journal: Journal, run: Run) -> list[Line]:
     """
     return [
         Line(
-            record.position,
+            '' if record.type == 'note' else record.position,
             record.type,
-            f'{record.kind} {record.name}'.strip(),
+            record.position if record.type == 'note' else f'{record.kind} {record.name}'.strip(),
             record.time - run.created,
             record.elapsed,
             detail(journal, record),
@@ -72,12 +72,14 @@ def detail(journal: Journal, record: Record) -> str:
 
     Returns:
         The last message that a model was asked, its reply, code, what came out of it, the
-        arguments of a tool, a decision, or an exception.
+        arguments of a tool, a decision, an exception, or what a note is about.
     """
     body = plain(journal, record.body)
     match record.type:
         case 'error':
             return f'{body["type"].rpartition(":")[2]}: {body["words"]}'
+        case 'note':
+            return _note(body)
         case 'request':
             return f'{body["words"]}: {pretty(body["payload"])}'
         case 'decision':
@@ -153,6 +155,14 @@ def _essence(body: Any) -> Any:
         results = body['result'] or []
         return body['errmsg'] or '\n'.join(str(item.get('content')) for item in results)
     return body
+
+
+def _note(body: Any) -> str:
+    """What a note is about: of copies of variables and files their names."""
+    if isinstance(body, dict) and 'files' in body:
+        names = [name for entry in body.get('kept', ()) for name in entry['names']]
+        return ', '.join([*names, *(entry['path'] for entry in body['files'])])
+    return json.dumps(body, ensure_ascii=False)
 
 
 def _is_file(body: Any) -> bool:

@@ -14,6 +14,9 @@ from lagent.actions import (
     GoogleScholar,
     GoogleSearch,
     Interpreter,
+    IPythonInteractive,
+    IPythonInterpreter,
+    PythonInterpreter,
     WebBrowser,
     tool_api,
 )
@@ -360,3 +363,11 @@ def test_what_a_subscriber_stopped_was_not_begun(journal: SqliteJournal) -> None
     with record(journal, 'r'):
         ActionExecutor([pay])(message)
     assert done == ['paid']
+
+
+@pytest.mark.parametrize('tool', [IPythonInterpreter, PythonInterpreter, IPythonInteractive])
+def test_code_that_a_tool_runs_needs_a_yes(journal: SqliteJournal, tool: Any) -> None:
+    message = AgentMessage(sender='x', content=FunctionCall(tool.__name__, {'command': '1'}))
+    executor = ActionExecutor([tool()])
+    with pytest.raises(RunSuspended, match='all code'), record(journal, 'r', approval=KERNEL):
+        executor(message)

@@ -3,6 +3,7 @@
 import enum
 import json
 import math
+import time
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -29,6 +30,7 @@ from lagent.journal import (
 )
 from lagent.journal.codec import BLOB_SIZE, canonical, written
 from lagent.journal.failures import decode_error, encode_error
+from lagent.journal.redact import RULES
 from lagent.llms import Completion, ContextOverflow, RateLimited, ToolCall, Usage
 from lagent.prompts import CodeParser
 from lagent.schema import (
@@ -394,3 +396,19 @@ def test_no_code_of_a_class_makes_another_value_of_it():
         Decoder(lambda _: b'').decode({**tree, 'fields': {'amount': 1, 'gone': 2}})
     with pytest.raises(NotReadable, match='needs a field'):
         Decoder(lambda _: b'').decode({**tree, 'fields': {}})
+
+
+@pytest.mark.parametrize('mark', [mark for mark, _ in RULES])
+def test_secrets_are_sought_in_linear_time(mark: str):
+    for piece in (
+        f'{mark}-',
+        f'{mark}A',
+        f'{mark} ',
+        f'-{mark}',
+        f'{mark}.',
+        f'{mark}AAAAAAAAAAAAA.',
+    ):
+        text = piece * (400_000 // len(piece))
+        started = time.process_time()
+        CLEAN.text(text)
+        assert time.process_time() - started < 5.0, piece
