@@ -383,7 +383,7 @@ def test_unknown_can_be_told_to_plain_code(journal: Any) -> None:
             run(perform(effect, pay, dies=False))
 
 
-def test_a_script_of_several_runs_in_one_session_goes_on_with_all_it_knew(tmp_path: Path) -> None:
+def test_a_script_of_several_runs_in_one_session_goes_on_with_all_it_knew(tmp_path: Any) -> None:
     asked: list[Any] = []
 
     def model(messages: Any) -> str:
