@@ -4,6 +4,7 @@ from .effects import Effect as Effect
 from .effects import Event as Event
 from .effects import subscribe as subscribe
 from .errors import LagentError as LagentError
+from .limits import Price as Price
 from .limits import RunLimits as RunLimits
 from .limits import RunUsage as RunUsage
 from .schema import AgentMessage as AgentMessage

@@ -28,7 +28,6 @@ from lagent.errors import ConfigError
 from lagent.events import JsonLines
 from lagent.inline_images import Pictures
 from lagent.journal import Approval
-from lagent.journal.rerunning import is_rerunning
 from lagent.llms.effect import model_name
 from lagent.machine_cli import config, doctor, models
 from lagent.outcomes import (
@@ -257,6 +256,8 @@ def chat(
 def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
     """The analyst of a recorded `lagent run`, for `lagent runs resume` and `replay`.
 
+    The files come from the journal.
+
     Args:
         files: paths of the files that the session starts with.
         options: the command's other options.
@@ -264,7 +265,8 @@ def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
     Returns:
         A context manager that gives the analyst.
     """
-    return _analyst(Console(stderr=True), [Path(path) for path in files], **options)
+    paths = [Path(path) for path in files]
+    return _analyst(Console(stderr=True), paths, gives_files=False, **options)
 
 
 def _remade_by(files: list[Path] | None, *options: Any) -> str:
@@ -286,6 +288,8 @@ def _analyst(
     max_turn: int,
     language: str = 'en',  # runs that were recorded before there was a choice name none
     variant: Any = None,
+    *,
+    gives_files: bool = True,
 ) -> Iterator[Any]:
     from lagent.actions import Interpreter
     from lagent.actions.interpreter import policy_for_data
@@ -302,8 +306,7 @@ def _analyst(
     system = instruction(PromptFiles('analyst', language), interpreter)
     template = f'{system}\nFiles in the working directory: {names or "none"}\n'
     with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
-        # What is answered from a journal begins with the memory of what was looked at.
-        if files and not is_rerunning():
+        if files and gives_files:
             tell_upload(analyst, files, console)
         yield analyst
 

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
 from lagent.context import RunContext, run_context
+from lagent.errors import ConfigError
 from lagent.flow import Flow, call
 from lagent.watch import watched_effect, watchers
 
@@ -215,6 +216,8 @@ def replay(
 ) -> None:
     """Tell subscribers of an effect whose result is known without doing it again.
 
+    Of what a program does aside they are never told.
+
     Args:
         effect: the effect.
         context: the run.
@@ -222,11 +225,13 @@ def replay(
         result: what it gave, or the exception that it raised.
         failed: whether it is that.
     """
+    if effect.aside:
+        return
     for watcher in watchers():
         watcher.replayed(effect)
     _publish(Event('begin', effect, None, context, 0.0, replayed=True))
     if effect.kind == 'model' and not failed:
-        context.usage.count_reply(result)
+        context.usage.count_reply(result, context.limits.prices.get(effect.name))
     kind: Literal['error', 'end'] = 'error' if failed else 'end'
     _publish(Event(kind, effect, result, context, elapsed, replayed=True))
 
@@ -331,8 +336,9 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
 def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Flow[T]:
     """The flow of what a program does for itself where its agents do their effects.
 
-    Such as a look at the files of a sandbox: it is charged to no limit, and nobody is told of it. A
-    cassette holds it, since it is not possible without the sandbox.
+    Such as a look at the files of a sandbox: it is charged to no limit, needs nobody's yes, and
+    nobody is told of it. Journals and cassettes hold it, since it is not possible without the
+    sandbox.
 
     Args:
         effect: what is asked of whom.
@@ -345,7 +351,7 @@ def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Fl
     with run_context(session) as context:
         effect, doing = replace(effect, aside=True), flow
         for stage, interceptor in reversed(_interceptors.get()):
-            if stage is Stage.CASSETTE:
+            if stage is not Stage.LIVE:
                 doing = interceptor(effect, context, doing)
         return (yield from doing)
 
@@ -354,7 +360,11 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
     running = _Running(effect, context, time.monotonic())
     token = _running.set(running)
     try:
-        running.publish('begin')
+        try:
+            running.publish('begin')
+        except Exception as error:
+            mark_not_begun(error)
+            raise
         result = yield from flow
     except BaseException as error:
         running.publish('error', error)
@@ -364,7 +374,7 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
         with suppress(ValueError):
             _running.reset(token)
     if effect.kind == 'model':
-        context.usage.count_reply(result)
+        context.usage.count_reply(result, context.limits.prices.get(effect.name))
     running.publish('end', result)
     return result
 
@@ -372,6 +382,11 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
 def _charge(effect: Effect, context: RunContext) -> None:
     context.check()
     if effect.kind == 'model':
+        if context.limits.cost is not None and effect.name not in context.limits.prices:
+            raise ConfigError(
+                f'RunLimits(cost=...) needs the price of {effect.name!r}, which was not asked. '
+                f'Name it: prices={{{effect.name!r}: Price(input=..., output=...)}}.'
+            )
         context.usage.count_model_call(context.limits)
     else:
         caller = (context.session_id, effect.name)

@@ -9,6 +9,7 @@ from lagent.agents.durable import message_of
 from lagent.context import RunContext
 from lagent.effects import Effect, Event
 from lagent.events import as_dict, json_value
+from lagent.journal.asking import ASIDE
 from lagent.journal.codec import Decoder
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.errors import NotReadable
@@ -35,7 +36,7 @@ def steps(journal: Journal, run: Run) -> list[Step]:
     """
     found: dict[str, Step] = {}
     session = _session(journal, run)
-    for record in journal.records(run.id):
+    for record in _effects(journal, run):
         if record.type == 'intent':
             found.setdefault(
                 record.position,
@@ -86,7 +87,7 @@ def events(journal: Journal, run: Run) -> Iterator[dict[str, Any]]:
     """
     context = RunContext(_session(journal, run), run.id)
     running: dict[str, tuple[int, Effect]] = {}
-    for record in journal.records(run.id):
+    for record in _effects(journal, run):
         if record.type == 'intent':
             payload = _value(journal, record.body)
             effect = Effect(record.kind, record.name, payload)  # type: ignore[arg-type]
@@ -160,6 +161,11 @@ def _said(reply: str | None, cells: list[Step]) -> Iterator[AgentMessage]:
     yield AgentMessage(sender=_AUTHOR, content=reply or '', formatted=formatted)
     results = [cell.result for cell in cells if isinstance(cell.result, CellResult)]
     yield AgentMessage(sender='interpreter', content='', formatted=results, type='interpreter')
+
+
+def _effects(journal: Journal, run: Run) -> Iterator[Record]:
+    """The records of what agents did, without what the program did aside."""
+    return (record for record in journal.records(run.id) if record.kind != ASIDE)
 
 
 def _line(event: Event, number: int, record: Record) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,38 @@ _charging = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """What a million tokens of a model cost, in whatever currency you reckon.
+
+    Attributes:
+        input: tokens of prompts.
+        output: tokens of replies.
+        cached: tokens of prompts that the provider had cached; as much as `input` by default.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+
+    def of(self, usage: Any) -> float:
+        """What a call cost.
+
+        Args:
+            usage: what the model's reply says that it used.
+
+        Returns:
+            The cost; failed requests that a provider may charge for are not in it.
+        """
+        prompt, written, cached = (
+            getattr(usage, name, None) or 0
+            for name in ('prompt_tokens', 'completion_tokens', 'cached_tokens')
+        )
+        of_cached = self.input if self.cached is None else self.cached
+        cost = (prompt - cached) * self.input + cached * of_cached + written * self.output
+        return float(cost / 1e6)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunLimits:
     """Upper bounds of one run, where `None` means no bound, and what happens at them.
 
@@ -24,6 +56,9 @@ class RunLimits:
         model_calls: calls of a model.
         tool_calls: calls of tools and executions of code, together.
         tokens: prompt and completion tokens, together, as far as the models report them.
+        cost: what model calls may cost together, in the currency of `prices`, as far as the models
+            report their tokens. A model that has no price there is not asked.
+        prices: of models, by the name that events and traces give them.
         seconds: wall time, from the start of the outermost agent's call.
         parse_failures: replies in a row, to one question, that no parser could read.
         repeated_calls: identical calls of a tool, or identical code cells, in a row; each session
@@ -40,6 +75,8 @@ class RunLimits:
     model_calls: int | None = None
     tool_calls: int | None = None
     tokens: int | None = None
+    cost: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict, hash=False)
     seconds: float | None = None
     parse_failures: int | None = 5
     repeated_calls: int | None = 5
@@ -56,7 +93,9 @@ class RunLimits:
                 allowed = get_args(policies[name])
                 if value not in allowed:
                     raise ValueError(f'RunLimits.{name} is one of {allowed}, not {value!r}')
-            elif value is not None and not (value > 0 and math.isfinite(value)):
+            elif (
+                name != 'prices' and value is not None and not (value > 0 and math.isfinite(value))
+            ):
                 raise ValueError(f'RunLimits.{name} must be positive and finite, got {value!r}')
 
 
@@ -69,6 +108,7 @@ class RunUsage:
         tool_calls: calls of tools and executions of code.
         prompt_tokens: tokens sent, as far as the models report them.
         completion_tokens: tokens received, as far as the models report them.
+        cost: what they cost, as far as their prices are known.
         parse_failures: replies that could not be parsed.
         repeated_calls: how often the last tool call was made in a row.
         outer: usage of the run around this one, to which everything is charged as well.
@@ -78,6 +118,7 @@ class RunUsage:
     tool_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost: float = 0.0
     parse_failures: int = 0
     repeated_calls: int = 0
     outer: 'RunUsage | None' = field(default=None, repr=False)
@@ -102,6 +143,8 @@ class RunUsage:
             _check('model_calls', limits.model_calls, self.model_calls + 1)
             if limits.tokens is not None and self.tokens >= limits.tokens:
                 raise LimitExceeded('tokens', limits.tokens, self.tokens)
+            if limits.cost is not None and self.cost >= limits.cost:
+                raise LimitExceeded('cost', limits.cost, self.cost)
             for usage in self._charged():
                 usage.model_calls += 1
 
@@ -132,11 +175,12 @@ class RunUsage:
             for usage in self._charged():
                 usage.tool_calls += 1
 
-    def count_reply(self, reply: Any) -> None:
+    def count_reply(self, reply: Any, price: Price | None = None) -> None:
         """Add the tokens that a model's reply reports.
 
         Args:
             reply: the reply; only one with a `usage` says anything.
+            price: the model's, where it is known.
         """
         with _charging:
             for one in reply if isinstance(reply, list) else [reply]:
@@ -145,6 +189,7 @@ class RunUsage:
                 for usage in self._charged():
                     usage.prompt_tokens += getattr(reported, 'prompt_tokens', None) or 0
                     usage.completion_tokens += getattr(reported, 'completion_tokens', None) or 0
+                    usage.cost += 0.0 if price is None else price.of(reported)
 
     def count_parse_failure(self) -> None:
         """Add a reply that could not be parsed."""

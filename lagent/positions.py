@@ -2,8 +2,8 @@
 
 Effects of one scope are numbered as they begin: ``1``, ``2``. What is performed while an effect
 lasts is in a scope of its own: ``2.1``. Things that run at the same time get a scope each, so that
-it does not matter which of them is faster: ``3[0].1`` and ``3[1].1``. Without anybody who asks for
-positions there is no scope, and nothing is counted.
+it does not matter which of them is faster: ``3+[0].1`` and ``3+[1].1``, behind the effect ``3``
+of the same task. Without anybody who asks for positions there is no scope, and nothing is counted.
 """
 
 import itertools
@@ -23,12 +23,13 @@ class Scope:
         path: position of the effect or the branch whose scope this is; ``''`` for a whole run.
     """
 
-    __slots__ = ('_branches', '_numbers', 'path', 'run_id')
+    __slots__ = ('_batches', '_branches', '_numbers', 'path', 'run_id')
 
     def __init__(self, run_id: str, path: str = '') -> None:
         self.run_id, self.path = run_id, path
         self._numbers = itertools.count(1)
         self._branches: dict[Hashable, Scope] = {}
+        self._batches: dict[str, int] = {}
 
     def next(self) -> str:
         """The position of the effect that begins now."""
@@ -39,7 +40,20 @@ class Scope:
         """The scope of one of several things that are done at the same time; one for each key."""
         return self._branches.setdefault(key, Scope(self.run_id, f'{self.path}[{key}]'))
 
+    def batch(self) -> 'Scope':
+        """The scope of things that are done at the same time, such as the calls of one message.
 
+        It is named after the effect that the same task has had before, so that it does not matter
+        which of several tasks comes first.
+        """
+        scope, after = _last.get() or (None, '')
+        if scope is not self:
+            after = f'{self.path}.0' if self.path else '0'
+        number = self._batches[after] = self._batches.get(after, 0) + 1
+        return Scope(self.run_id, f'{after}{"+" * number}')
+
+
+_last: ContextVar[tuple[Scope, str] | None] = ContextVar('lagent_last_effect', default=None)
 _scope: ContextVar[Scope | None] = ContextVar('lagent_scope', default=None)
 
 
@@ -62,6 +76,16 @@ def effect_id() -> str | None:
     """
     scope = _scope.get()
     return f'{scope.run_id}:{scope.path}' if scope is not None and scope.path else None
+
+
+def passed(scope: Scope, position: str) -> None:
+    """Note that the calling task has had an effect.
+
+    Args:
+        scope: the scope of the effect.
+        position: its position.
+    """
+    _last.set((scope, position))
 
 
 @contextmanager
@@ -107,7 +131,7 @@ def branched(flows: Sequence[Flow[Any]]) -> list[Flow[Any]]:
     scope = _scope.get()
     if scope is None:
         return list(flows)
-    group = Scope(scope.run_id, scope.next())
+    group = scope.batch()
     return [_inside(group.branch(index), flow) for index, flow in enumerate(flows)]
 
 

@@ -26,13 +26,15 @@ from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run, Status
+from lagent.journal.difference import pretty
 from lagent.journal.errors import Diverged
 from lagent.journal.lease import describe, is_gone
 from lagent.journal.rerunning import nothing_done
-from lagent.journal.timeline import Line, as_json, compare, ending_of, timeline, when
+from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
 from lagent.outcomes import USAGE, show_error, told_errors
 
 DIFFERS = 1
+_INDENT = 12
 DEFAULT_JOURNAL = '.lagent/runs.db'
 _STYLES = {
     'done': 'green',
@@ -66,6 +68,12 @@ Where = Annotated[
     ),
 ]
 RunId = Annotated[str, typer.Argument(metavar='RUN', help='A run, or the beginning of its id.')]
+Position = Annotated[
+    str | None,
+    typer.Option(
+        '--effect', help='Only if it is this effect, as `list` and `show` name it, that waits.'
+    ),
+]
 MadeBy = Annotated[
     str | None,
     typer.Option(
@@ -87,7 +95,7 @@ def list_(
         for run in journal.runs(status, limit):
             about = run.title
             if run.status == 'suspended':
-                about = f'{about}  waits: {_request(pending(journal, run.id))}'
+                about = f'waits: {_request(pending(journal, run.id))}  {about}'
             table.add_row(
                 run.id,
                 _status(run),
@@ -114,11 +122,13 @@ def show(
             return
         console.print(Text(f'{run.id}  {printable(run.title)}', style='bold'))
         console.print(_state(run))
+        columns = None if full else console.width
         for line in lines:
             console.print(_head(line))
-            console.print(Text(_indented(line.detail, full)), style='dim')
+            if line.detail:
+                console.print(Text(_indented(line.detail, columns)), style='dim')
         if (ending := ending_of(journal, run)) is not None:
-            console.print(Text(f'= {_indented(ending, full).strip()}', style='bold'))
+            console.print(Text(f'= {_indented(ending, columns).strip()}', style='bold'))
 
 
 @runs_app.command()
@@ -163,9 +173,9 @@ def diff(one: RunId, other: RunId, where: Where = DEFAULT_JOURNAL) -> None:
 
 
 @runs_app.command()
-def approve(run_id: RunId, where: Where = DEFAULT_JOURNAL) -> None:
+def approve(run_id: RunId, where: Where = DEFAULT_JOURNAL, effect: Position = None) -> None:
     """Allow what a run waits for."""
-    _decide(where, run_id, runs_.approve, 'approved')
+    _decide(where, run_id, lambda journal, run: runs_.approve(journal, run, effect), 'approved')
 
 
 @runs_app.command()
@@ -173,9 +183,14 @@ def reject(
     run_id: RunId,
     reason: Annotated[str, typer.Argument(help='For the model.')] = '',
     where: Where = DEFAULT_JOURNAL,
+    effect: Position = None,
 ) -> None:
     """Forbid what a run waits for; the model is told why."""
-    _decide(where, run_id, lambda journal, run: runs_.reject(journal, run, reason), 'rejected')
+
+    def forbid(journal: Journal, run: str) -> Record:
+        return runs_.reject(journal, run, reason, effect)
+
+    _decide(where, run_id, forbid, 'rejected')
 
 
 @runs_app.command()
@@ -183,15 +198,16 @@ def edit(
     run_id: RunId,
     file: Annotated[typer.FileText, typer.Argument(help='File with it, or - for the input.')],
     where: Where = DEFAULT_JOURNAL,
+    effect: Position = None,
 ) -> None:
     """Have other code run than what a run waits for, or other parameters (JSON) given to a tool."""
     text = file.read()
 
     def change(journal: Journal, run: str) -> Record:
-        if pending(journal, run).kind == 'kernel':
-            return runs_.edit(journal, run, text)
+        if pending(journal, run, effect).kind == 'kernel':
+            return runs_.edit(journal, run, text, effect)
         try:
-            return runs_.edit(journal, run, json.loads(text))
+            return runs_.edit(journal, run, json.loads(text), effect)
         except json.JSONDecodeError as error:
             raise typer.BadParameter(f'the parameters of a tool are JSON: {error}') from None
 
@@ -290,11 +306,14 @@ def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], wor
         run = _find(journal, name)
         request = decide(journal, run.id)
         typer.echo(f'{word}: {printable(_request(request))}')
+        if word == 'edited':
+            typer.echo('It takes the place of:')
+        typer.echo(_indented(pretty(plain(journal, request.body['payload'])), None))
         typer.echo(f'Go on with: lagent runs resume {run.id}')
 
 
 def _request(request: Record) -> str:
-    return f'{request.kind} {request.name} ({request.body["words"]})'
+    return f'effect {request.position}: {request.kind} {request.name} ({request.body["words"]})'
 
 
 def _head(line: Line) -> Text:
@@ -322,12 +341,15 @@ def _state(run: Run) -> Text:
     return text
 
 
-def _indented(text: str, full: bool) -> str:
+def _indented(text: str, columns: int | None) -> str:
+    """A text, cut to a few lines of so many columns; None for all of it."""
     lines = printable(text).splitlines() or ['']
-    if not full and len(lines) > 6:
-        lines = [*lines[:5], f'… {len(lines) - 5} more lines']
-    shown = lines if full else [line if len(line) <= 100 else f'{line[:99]}…' for line in lines]
-    return '\n'.join(f'{"":>12}{line}' for line in shown)
+    if columns is not None:
+        if len(lines) > 6:
+            lines = [*lines[:5], f'… {len(lines) - 5} more lines']
+        most = max(columns - _INDENT, _INDENT)
+        lines = [line if len(line) <= most else f'{line[: most - 1]}…' for line in lines]
+    return '\n'.join(f'{"":{_INDENT}}{line}' for line in lines)
 
 
 def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:

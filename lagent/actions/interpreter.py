@@ -9,9 +9,9 @@ from pydantic_core import SchemaSerializer, core_schema
 from lagent.actions.cell_codec import compact, complete
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
-from lagent.actions.resumption import Rebuild, Resumption
+from lagent.actions.resumption import EXECUTE, LOOK, Rebuild, Resumption
 from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source, policy_for_data
-from lagent.context import current_context
+from lagent.context import current_context, run_context
 from lagent.effects import Effect, Ended, emit, listening, mark_not_begun, within
 from lagent.errors import LimitExceeded, NotDone, OutcomeUnknown, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
@@ -152,7 +152,7 @@ class Interpreter(Responder, Sandboxes):
             unsafe=unsafe,
             survival=survival,
         )
-        self._resumption = Resumption(name, self._survives, rebuild)
+        self._resumption = Resumption(name, self._survives, rebuild, self._open_box)
         self.name = name
         self.timeout = timeout
         self.view = view or ModelView()
@@ -176,7 +176,12 @@ class Interpreter(Responder, Sandboxes):
         return run(self._respond(message, session_id, self._answer))
 
     def execute(
-        self, code: str, session_id: Hashable | None = None, timeout: float | None = None
+        self,
+        code: str,
+        session_id: Hashable | None = None,
+        timeout: float | None = None,
+        *,
+        idempotent: bool = False,
     ) -> CellResult:
         """Run code of the program's own in a session, beside what an agent asks for.
 
@@ -186,11 +191,13 @@ class Interpreter(Responder, Sandboxes):
             code: the code.
             session_id: the session; inside an agent's call its session, else 0.
             timeout: wall clock in seconds; the policy's by default.
+            idempotent: whether it only looks at something: in a recorded run it is run again when
+                nobody knows how it ended, and leaves nothing that would have to be kept.
 
         Returns:
             What came out.
         """
-        return run(self._run_aside(code, session_id, timeout))
+        return run(self._run_aside(code, session_id, timeout, idempotent))
 
     def _answer(self, message: AgentMessage) -> Flow[AgentMessage]:
         request = requested_code(message)
@@ -208,7 +215,7 @@ class Interpreter(Responder, Sandboxes):
                 edited=self._edited,
             )
             try:
-                result = yield from within(effect, self._cell(code))
+                result = yield from within(effect, self._cell(code, self.timeout))
             except OutcomeUnknown as unknown:
                 result = CellResult(Outcome.UNKNOWN, notices=(str(unknown),))
             except (LimitExceeded, RunCancelled, NotDone) as error:
@@ -241,20 +248,23 @@ class Interpreter(Responder, Sandboxes):
         return getattr(policy, 'network', 'none') != 'none'
 
     def _edited(self, code: str) -> Flow[CellResult]:
-        result = yield from self._cell(code)
+        result = yield from self._cell(code, self.timeout)
         notice = f'Somebody has changed the code before it was run. What was run:\n{code}'
         return dataclasses.replace(result, notices=(notice, *result.notices))
 
-    def _cell(self, code: str) -> Flow[CellResult]:
+    def _cell(
+        self, code: str, timeout: float | None, *, only_looks: bool = False
+    ) -> Flow[CellResult]:
         try:
             box = yield from self._box(None)
-            news = yield from self._resumption.begin(box, self.timeout)
+            news = yield from self._resumption.begin(box, timeout)
         except Exception as error:
             mark_not_begun(error)
             raise
         tag = effect_id() if self._survives else None
-        result = yield from self._execute(box, code, self.timeout, tag)
-        self._resumption.ran(box, result.state_preserved)
+        result = yield from self._execute(box, code, timeout, tag)
+        if not only_looks:
+            self._resumption.ran(box, result.state_preserved)
         if news is None or (news.is_lost and not result.state_preserved):
             return result  # the session itself has seen the loss
         return dataclasses.replace(
@@ -299,17 +309,40 @@ class Interpreter(Responder, Sandboxes):
         return carried(done)
 
     def _run_aside(
-        self, code: str, session: Hashable | None, timeout: float | None
+        self, code: str, session: Hashable | None, timeout: float | None, idempotent: bool
     ) -> Flow[CellResult]:
-        return (
-            yield from self._beside('execute', code, self._aside(code, session, timeout), session)
-        )
+        with run_context(session):
+            yield from self._resumption.announce()
+            method = LOOK if idempotent else EXECUTE
+            work = self._cell(code, timeout, only_looks=idempotent)
+            inquire = self._inquire if self._survives else None
+            try:
+                result = yield from self._beside(
+                    method, code, work, None, idempotent=idempotent, inquire=inquire
+                )
+            except OutcomeUnknown as unknown:
+                return CellResult(Outcome.UNKNOWN, notices=(str(unknown),))
+            yield from self._resumption.keep()
+        return result
 
-    def _aside(
-        self, code: str, session: Hashable | None, timeout: float | None
-    ) -> Flow[CellResult]:
-        box = yield from self._box(session)
-        return (yield from self._execute(box, code, timeout))
+    def _restored_box(self, session: Hashable | None) -> Flow[Any]:
+        with run_context(session):
+            yield from self._resumption.announce()
+            box = yield from self._box(None)
+            yield from self._resumption.prepare(box, self.timeout)
+            return box
+
+    def _gave(self, box: Any, sources: Mapping[str, Any]) -> Flow[None]:
+        yield from self._resumption.gave(box, sources)
+
+    def _begin_run(self, session: Hashable) -> Flow[None]:
+        """The flow that notes, in the journal, what a session has when a recorded run begins."""
+        with run_context(session):
+            yield from self._resumption.open()
+
+    def _open_box(self, session: Hashable) -> Any:
+        boxes = self._preparations.open_boxes()
+        return next((box for box, owner in boxes if owner == session), None)
 
 
 class AsyncInterpreter(AsyncResponder, AsyncSandboxes, Interpreter):
@@ -326,9 +359,11 @@ class AsyncInterpreter(AsyncResponder, AsyncSandboxes, Interpreter):
         code: str,
         session_id: Hashable | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the cell's wall clock
+        *,
+        idempotent: bool = False,
     ) -> CellResult:
         """See `Interpreter.execute`."""
-        return await arun(self._run_aside(code, session_id, timeout))
+        return await arun(self._run_aside(code, session_id, timeout, idempotent))
 
 
 def carried(result: ExecutionResult) -> CellResult:

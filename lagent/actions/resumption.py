@@ -1,10 +1,12 @@
 """What becomes of a run's sandbox when the run goes on in another process."""
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from lagent.actions import snapshots
+from lagent.actions import given_files, snapshots
 from lagent.actions.sandbox_sessions import SessionNames
 from lagent.context import current_context, resolve_session
 from lagent.flow import Flow, blocking_call, call
@@ -14,6 +16,10 @@ from lagent.positions import effect_id
 Rebuild = Literal['fresh', 'rerun', 'snapshot']
 
 
+EXECUTE, LOOK = 'execute', 'look'
+"""What the program's own cells are called behind the interpreter's name."""
+
+_NOTHING_GIVEN: dict[str, Any] = {'container': '', 'used': False, 'files': []}
 _LEAST = 0.1  # seconds that a snapshot needs in any case
 
 
@@ -37,27 +43,56 @@ class _Cell(NamedTuple):
     state_preserved: bool
 
 
+@dataclass(eq=False, slots=True)
+class _Box:
+    """What is known of a sandbox in this process.
+
+    Attributes:
+        served: runs that have used it.
+        given: files that it was given, see `given_files`.
+        used: whether code was run in it that may have left something.
+        untold: what the next cell has to say.
+        files: what is known of its files, for snapshots.
+        given_files: what is known of the files that it was given.
+    """
+
+    served: set[str] = field(default_factory=set)
+    given: dict[str, Path | None] = field(default_factory=dict)
+    used: bool = False
+    untold: News | None = None
+    files: snapshots.Files = field(default_factory=snapshots.Files)
+    given_files: snapshots.Files = field(default_factory=snapshots.Files)
+
+
 class Resumption:
     """Keeps, in the run's journal, which sandbox a run uses; and sees when it is another one.
 
     A note is made before the first cell is begun, and one before the first cell is sent to a
     sandbox. So a run whose note names no sandbox has sent no cell, and a sandbox that the note
-    names was there all the time.
+    names was there all the time. Another note has what the session had when the run began, and the
+    files that it was given.
 
     Args:
         name: the interpreter's name.
         survives: whether its sandboxes survive this process.
         rebuild: what is done when the sandbox of an earlier attempt is gone; see `Interpreter`.
+        open_box: gives a session's sandbox, if there is one.
     """
 
-    def __init__(self, name: str, survives: bool, rebuild: Rebuild) -> None:
+    def __init__(
+        self,
+        name: str,
+        survives: bool,
+        rebuild: Rebuild,
+        open_box: Callable[[Hashable], Any],
+    ) -> None:
         self._name, self._survives, self._rebuild = name, survives, rebuild
-        self._served: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-        self._files: weakref.WeakKeyDictionary[Any, snapshots.Files] = weakref.WeakKeyDictionary()
-        self._untold: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._open_box = open_box
+        self._boxes: weakref.WeakKeyDictionary[Any, _Box] = weakref.WeakKeyDictionary()
         self._ran: weakref.WeakKeyDictionary[Recording, dict[str, _Cell]] = (
             weakref.WeakKeyDictionary()
         )
+        self._opened: weakref.WeakKeyDictionary[Recording, set[str]] = weakref.WeakKeyDictionary()
 
     @property
     def _prefix(self) -> str:
@@ -69,9 +104,54 @@ class Resumption:
     def _noted(self, recording: Recording) -> dict[str, Any]:
         return recording.noted(self._key(resolve_session(None))) or {}
 
+    def _about(self, box: Any) -> _Box:
+        return self._boxes.setdefault(box, _Box())
+
+    def open(self) -> Flow[None]:
+        """Note what the session has when a run begins: its sandbox, and what that was given."""
+        recording, key = current_recording(), self._given_key()
+        opened = None if recording is None else self._opened.setdefault(recording, set())
+        if recording is None or opened is None or key in opened or recording.is_resumed:
+            return
+        opened.add(key)
+        box = self._open_box(resolve_session(None))
+        about = None if box is None else self._about(box)
+        if about is None or not (about.used or about.given):
+            return
+        about.served.add(recording.run.id)
+        if about.given:
+            yield from self._keep_given(recording, box, about.used)
+        else:
+            note = {'container': box.container_id, 'used': True, 'files': []}
+            yield from blocking_call(recording.note, key, note)
+        if self._rebuild == 'snapshot' and about.used:
+            self._due(recording)[self._snapshot_key()] = _Cell(box, None, True)
+            yield from self.keep()
+
+    def gave(self, box: Any, sources: Mapping[str, Any]) -> Flow[None]:
+        """Note that a sandbox was given files.
+
+        Args:
+            box: the sandbox.
+            sources: paths there, and where each came from: a path of the host, or bytes.
+        """
+        about, recording = self._about(box), current_recording()
+        for path, source in sources.items():
+            about.given[path] = None if isinstance(source, bytes) else Path(source).absolute()
+        if recording is not None and sources:
+            noted = recording.noted(self._given_key()) or _NOTHING_GIVEN
+            yield from self._keep_given(recording, box, noted['used'])
+
+    def _keep_given(self, recording: Recording, box: Any, used: bool) -> Flow[None]:
+        about = self._about(box)
+        files = yield from given_files.keep(box, about.given_files, about.given)
+        note = {'container': box.container_id, 'used': used, 'files': files}
+        yield from blocking_call(recording.note, self._given_key(), note)
+
     def announce(self) -> Flow[None]:
         """Note, before a cell is begun, whether its sandbox is one that survives."""
         recording = current_recording()
+        yield from self.open()
         if recording is None or not (self._survives or self._rebuild == 'rerun'):
             if recording is not None and self._noted(recording).get('survives'):
                 yield from self._note(recording, survives=False)
@@ -83,6 +163,17 @@ class Resumption:
     def _note(self, recording: Recording, **changes: Any) -> Flow[None]:
         note = {'container': '', **self._noted(recording), **changes}
         yield from blocking_call(recording.note, self._key(resolve_session(None)), note)
+
+    def prepare(self, box: Any, timeout: float | None) -> Flow[None]:
+        """Prepare a sandbox for something that is no cell; the next cell says what there is.
+
+        Args:
+            box: the sandbox.
+            timeout: see `begin`.
+        """
+        news = yield from self.begin(box, timeout)
+        if news is not None:
+            self._about(box).untold = news
 
     def begin(self, box: Any, timeout: float | None) -> Flow[News | None]:
         """Prepare a sandbox for the next cell of a run.
@@ -100,27 +191,48 @@ class Resumption:
         noted = self._noted(recording)
         if noted and noted['container'] != box.container_id:
             yield from self._note(recording, container=box.container_id)
-        runs = self._served.setdefault(box, set())
-        if recording.run.id in runs:  # if it was lost meanwhile, the session tells of it
-            untold = self._untold.pop(box, None)
-            return None if untold is None else News(untold, is_lost=True)
-        runs.add(recording.run.id)
-        before = [cell for cell in recording.effects('kernel') if cell.name == self._name]
-        if not before or getattr(box, 'adopted', False):
+        about = self._about(box)
+        if recording.run.id in about.served:  # if it was lost meanwhile, the session tells of it
+            untold, about.untold = about.untold, None
+            return untold
+        about.served.add(recording.run.id)
+        if getattr(box, 'adopted', False):
             return None
         try:
-            if self._rebuild == 'rerun' and len(recording.names_noted(self._prefix)) == 1:
-                return (yield from self._run_again(recording, box, before, timeout))
-            if self._rebuild == 'snapshot' and (note := recording.noted(self._snapshot_key())):
-                return (yield from self._restore(recording, box, before, note))
+            return (yield from self._rebuilt(recording, box, timeout))
         except BaseException:
-            runs.discard(recording.run.id)
+            about.served.discard(recording.run.id)
             raise
-        return News(
-            f'the program was interrupted after {len(before)} cells, and this one ran in a new '
-            'sandbox: variables, imports and files from before it are lost',
-            is_lost=True,
-        )
+
+    def _rebuilt(self, recording: Recording, box: Any, timeout: float | None) -> Flow[News | None]:
+        """Give a new sandbox what the old one had, as far as that is wanted and possible."""
+        names = (self._name, f'{self._name}.{EXECUTE}')
+        before = [cell for cell in recording.effects() if cell.name in names]
+        given = recording.noted(self._given_key()) or _NOTHING_GIVEN
+        if given['container'] == box.container_id:
+            return None
+        files = yield from given_files.restore(box, given['files'], self._about(box).given)
+        for path in files.there:
+            self._about(box).given.setdefault(path, None)
+        if not before and not given['used']:
+            return News(files.words, is_lost=True) if files.lost else None
+        is_sole = len(recording.names_noted(self._prefix)) == 1
+        if self._rebuild == 'snapshot' and (note := recording.noted(self._snapshot_key())):
+            news = yield from self._restore(recording, box, before, note)
+            files = files._replace(there=[])  # the snapshot tells
+        elif self._rebuild == 'rerun' and before and is_sole:
+            news = yield from self._run_again(recording, box, before, timeout)
+            if given['used']:
+                words = f'{news.notice}; what was run before this question is lost'
+                news = News(words, is_lost=True)
+        else:
+            news = News(
+                f'the program was interrupted{_after(before)}, and this one ran in a new '
+                'sandbox: variables, imports and files from before it are lost',
+                is_lost=True,
+            )
+        notice = f'{news.notice.rstrip(".")}. {files.words}' if files.words else news.notice
+        return News(notice, news.is_lost or bool(files.lost))
 
     def _run_again(
         self, recording: Recording, box: Any, before: list[Any], timeout: float | None
@@ -136,6 +248,9 @@ class Resumption:
             is_lost=False,
         )
 
+    def _given_key(self) -> str:
+        return f'given/{self._name}/{SessionNames().of(resolve_session(None))}'
+
     def _snapshot_key(self) -> str:
         return f'snapshot/{self._name}/{SessionNames().of(resolve_session(None))}'
 
@@ -147,9 +262,13 @@ class Resumption:
             state_preserved: whether the cell has left the variables there.
         """
         recording = current_recording()
+        self._about(box).used = True
         if recording is not None and self._rebuild == 'snapshot':
-            due = self._ran.setdefault(recording, {})
-            due[self._snapshot_key()] = _Cell(box, effect_id(), state_preserved)
+            cell = _Cell(box, effect_id(), state_preserved)
+            self._due(recording)[self._snapshot_key()] = cell
+
+    def _due(self, recording: Recording) -> dict[str, _Cell]:
+        return self._ran.setdefault(recording, {})
 
     def keep(self) -> Flow[None]:
         """Take the snapshot that is due, once the result of the cell is recorded."""
@@ -176,14 +295,14 @@ class Resumption:
             raise snapshots.NoSnapshot('the variables were lost')
         if seconds < _LEAST:
             raise snapshots.NoSnapshot('the run had no time left for it')
-        files = self._files.setdefault(cell.box, snapshots.Files())
+        files = self._about(cell.box).files
         note, news = yield from snapshots.keep(cell.box, files, seconds)
         self._tell(cell.box, news)
         return note
 
     def _tell(self, box: Any, news: tuple[str, ...]) -> None:
         if news:
-            self._untold[box] = ' '.join(news)
+            self._about(box).untold = News(' '.join(news), is_lost=True)
 
     def _restore(
         self, recording: Recording, box: Any, before: list[Any], note: dict[str, Any]
@@ -195,7 +314,7 @@ class Resumption:
         cells = f'; what the last {behind} of them did is not in it' if behind else ''
         why = f' ({note["why"]})' if behind and note['why'] else ''
         return News(
-            f'the program was interrupted after {len(before)} cells and its sandbox is gone: this '
+            f'the program was interrupted{_after(before)} and its sandbox is gone: this '
             f'cell ran in a new one, with a snapshot of the old one{cells}{why}. {restored}',
             is_lost=not is_all or behind > 0,
         )
@@ -204,3 +323,7 @@ class Resumption:
         """The container that the run's cells were sent to; `''` for none, None if not known."""
         noted = self._noted(recording)
         return str(noted['container']) if noted.get('survives') else None
+
+
+def _after(before: list[Any]) -> str:
+    return f' after {len(before)} cells' if before else ''

@@ -198,15 +198,19 @@ class Sandboxes:
                 yield from call(box.upload, path)
         ready.supplied, ready.container = True, box.container_id
 
+    def _restored_box(self, session: Hashable | None) -> Flow[Any]:
+        """The flow of a session's sandbox, with what it had when a run was interrupted."""
+        return (yield from self._box(session))
+
     def _in_session(
         self, method: str, session: Hashable | None, *args: Any, **kwargs: Any
     ) -> Flow[Any]:
-        box = yield from self._box(session)
+        box = yield from self._restored_box(session)
         return (yield from call(getattr(box, method), *args, **kwargs))
 
     def _files(self, session: Hashable | None) -> Flow[list[FileInfo]]:
         asking: Flow[list[FileInfo]] = self._in_session('files', session)
-        return (yield from self._beside('files', None, asking, session))
+        return (yield from self._beside('files', None, asking, session, idempotent=True))
 
     def _download(self, name: str, to: Source, session: Hashable | None) -> Flow[Path]:
         if is_offline('kernel'):
@@ -218,29 +222,39 @@ class Sandboxes:
         path: Path = yield from self._in_session('download', session, name, to=to)
         return path
 
-    def _beside(self, method: str, asked: Any, flow: Flow[T], session: Hashable | None) -> Flow[T]:
-        effect = Effect('kernel', f'{self.name}.{method}', asked)
+    def _beside(
+        self, method: str, asked: Any, flow: Flow[T], session: Hashable | None, **options: Any
+    ) -> Flow[T]:
+        effect = Effect('kernel', f'{self.name}.{method}', asked, **options)
         return (yield from beside(effect, flow, session))
+
+    def _gave(self, box: Any, sources: Mapping[str, Any]) -> Flow[None]:
+        """Note that a sandbox was given files, and where each came from."""
+        yield from ()
 
     def _upload(self, paths: Sources, session: Hashable | None) -> Flow[list[FileInfo]]:
         named = paths if isinstance(paths, Mapping) else _paths(paths)
-        return (
-            yield from self._beside(
-                'upload', _sizes(named), self._upload_all(named, session), session
-            )
-        )
+        work = self._upload_all(named, session)
+        return (yield from self._beside('upload', _sizes(named), work, session, idempotent=True))
 
     def _upload_all(
         self, paths: Mapping[str, Source | bytes] | list[Path], session: Hashable | None
     ) -> Flow[list[FileInfo]]:
-        box = yield from self._box(session)
+        box = yield from self._restored_box(session)
         uploaded: list[FileInfo] = []
-        if isinstance(paths, Mapping):
-            for name, source in paths.items():
-                uploaded += [(yield from call(box.upload, source, name=name))]
-        else:
-            for path in paths:
-                uploaded += [(yield from call(box.upload, path))]
+        given: dict[str, Any] = {}
+        named: Iterable[tuple[str | None, Source | bytes]] = (
+            paths.items() if isinstance(paths, Mapping) else ((None, path) for path in paths)
+        )
+        try:
+            for name, source in named:
+                info = yield from call(box.upload, source, name=name)
+                uploaded.append(info)
+                given[info.path] = source
+        except Exception:
+            yield from self._gave(box, given)
+            raise
+        yield from self._gave(box, given)
         return uploaded
 
     def _interrupt(self, session: Hashable | None) -> Flow[None]:

@@ -5,7 +5,7 @@ What comes from the sandbox is cut into pieces here and never read: only a sandb
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,14 @@ class Files:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[tuple[int, float], Note]] = {}
 
-    def keep(self, box: Any) -> Flow[tuple[list[Note], list[str]]]:
+    def keep(
+        self, box: Any, only: Container[str] | None = None
+    ) -> Flow[tuple[list[Note], list[str]]]:
         """Read what there is room for.
 
         Args:
             box: the sandbox.
+            only: read these paths; all by default.
 
         Returns:
             The files; and the paths of those that are left out.
@@ -74,6 +77,8 @@ class Files:
         except FileRefused as error:
             return [], [f'all ({error.message})']
         for info in infos:
+            if only is not None and info.path not in only:
+                continue
             known = (info.size, info.modified)
             is_too_much = info.size > left or len(self._seen) == MOST_FILES
             if info.kind != 'file' or is_too_much or time.monotonic() > deadline:
@@ -134,7 +139,7 @@ def restore(box: Any, note: Note) -> Flow[tuple[str, bool]]:
     """
     lost_files, files = set(note['lost_files']), []
     for entry in note['files']:
-        if not _is_whole(entry):
+        if not is_whole(entry):
             lost_files.add(entry['path'])
             continue
         try:
@@ -144,22 +149,22 @@ def restore(box: Any, note: Note) -> Flow[tuple[str, bool]]:
             lost_files.add(entry['path'])
     if lost_files:  # those that every new sandbox is given are there
         lost_files -= {info.path for info in (yield from call(box.files))}
-    whole = [entry for entry in note['kept'] if _is_whole(entry)]
+    whole = [entry for entry in note['kept'] if is_whole(entry)]
     lost = list(note['lost'])
     lost += [
         {**entry, 'reason': 'it held a secret, which the journal does not keep'}
         for entry in note['kept']
-        if not _is_whole(entry)
+        if not is_whole(entry)
     ]
     failed = yield from _load(box, whole)
     is_back = {name for entry in whole for name in entry['names']}
     is_back -= {name for entry in failed for name in entry['names']}
     lost += failed
     words = [
-        _listed('Restored', [e for e in _told(whole) if e.partition(' ')[0] in is_back]),
-        _listed('Not restored', _told(lost), note['more']),
-        _listed('Files restored', files),
-        _listed('Files lost', sorted(lost_files), note['more_files']),
+        listed('Restored', [e for e in _told(whole) if e.partition(' ')[0] in is_back]),
+        listed('Not restored', _told(lost), note['more']),
+        listed('Files restored', files),
+        listed('Files lost', sorted(lost_files), note['more_files']),
     ]
     is_all = not (lost or lost_files or note['more'] or note['more_files'])
     return ' '.join(filter(None, words)), is_all
@@ -260,7 +265,8 @@ def _sealed(data: bytes) -> Note:
     return {'data': data, 'digest': sha256(data).hexdigest()}
 
 
-def _is_whole(entry: Note) -> bool:
+def is_whole(entry: Note) -> bool:
+    """Whether data that was read from a journal is what was written."""
     return bool(sha256(entry['data']).hexdigest() == entry['digest'])
 
 
@@ -271,7 +277,8 @@ def _told(entries: Iterable[Note]) -> Iterator[str]:
             yield f'{name} ({entry["type"]}{why})'
 
 
-def _listed(title: str, items: Iterable[str], more: int = 0) -> str:
+def listed(title: str, items: Iterable[str], more: int = 0) -> str:
+    """A sentence with some names, as many as a model needs to see; ``''`` for none."""
     listed = [_printable(item[:_LONGEST]) for item in items]
     more += len(listed[_SHOWN:])
     if not listed and not more:

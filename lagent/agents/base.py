@@ -100,7 +100,7 @@ class Agent(Layer):
         run_id: str | None = None,
         session_id: Hashable | None = None,
         approval: Any = None,
-        on_unknown: Literal['tell', 'suspend'] = 'tell',
+        on_unknown: Literal['tell', 'suspend'] | None = None,
         redactor: Any = None,
         factory: str = '',
         **kwargs: Any,
@@ -120,7 +120,8 @@ class Agent(Layer):
                 By default none, and for a run that is resumed those that it began with.
             on_unknown: what happens to an effect that was begun before a crash, of which nobody
                 knows whether it happened, and that must not be done twice: ``'tell'`` the model, or
-                ``'suspend'`` the run for a person to decide.
+                ``'suspend'`` the run for a person to decide. By default the model is told, and of a
+                run that is resumed whoever it was when it began.
             redactor: a `lagent.journal.Redactor`: takes secrets out of what is written.
             factory: ``module:function`` that makes this agent, for ``lagent runs resume``.
             kwargs: given to `forward`.

@@ -2,9 +2,9 @@
 
 import uuid
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lagent.context import resolve_session, run_context
 from lagent.errors import JournalError, RunSuspended
@@ -32,6 +32,14 @@ from lagent.schema import AgentMessage
 
 if TYPE_CHECKING:
     from lagent.agents.base import Agent
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """What an agent works with, and what has something of a session that a run may need again."""
+
+    def _begin_run(self, session: Hashable) -> Flow[None]:
+        """The flow that notes it in the journal, when a recorded run begins."""
 
 
 def recorded_turn(
@@ -179,6 +187,9 @@ class _Turn:
         recording = self.recording
         assert recording is not None, 'a run is recorded from its beginning'
         with recording.active():
+            if self.is_new:
+                for part in _keepers(self.agent):
+                    yield from part._begin_run(self.opening['session'])
             answer = yield from books
             recording.check_end()
         yield from blocking_call(recording.release, 'done', answer, self._state())
@@ -212,14 +223,24 @@ class _Turn:
             raise Diverged('0', 'another question or session', 'this one', difference)
 
     def _recall(self, found: Run) -> AgentMessage:
-        """The answer of a run that has ended; an agent that knows nothing learns what it knew."""
+        """The answer of a run that has ended; an agent that knows no more learns what it knew."""
         state = Decoder(self.journal.blob).decode((found.outcome or {}).get('state'))
         session = self.opening['session']
         memories = (manager.get(session) for _, manager in self.agent._memories())
-        if state and not any(memory is not None and memory.get_memory() for memory in memories):
+        knows_something = any(memory is not None and memory.get_memory() for memory in memories)
+        if state and (not knows_something or self._is_at_the_beginning()):
             self._restore(state)
         answer: AgentMessage = answer_of(self.journal, found)
         return answer
+
+    def _is_at_the_beginning(self) -> bool:
+        """Whether the agent remembers just what it did when the run began."""
+        redactor = self.options.redactor or Redactor()
+        now, then = (
+            canonical(Encoder(redactor).encode(state))
+            for state in (self._state(), self.opening['state'])
+        )
+        return now == then
 
     def _state(self) -> dict[str, Any]:
         session = self.opening['session']
@@ -234,6 +255,13 @@ class _Turn:
         for key, manager in self.agent._memories():
             if state.get(key) is None:
                 manager.reset(session)
+
+
+def _keepers(agent: 'Agent') -> Iterator[Keeper]:
+    for _, layer in agent.named_layers():
+        for part in vars(layer).values():
+            if isinstance(part, Keeper):
+                yield part
 
 
 def message_of(message: Any) -> AgentMessage:

@@ -105,7 +105,11 @@ class SessionKeeper(Coder):
             code = look_code([info.path for info in some])
             try:
                 result = yield from call(
-                    self.interpreter.execute, code, session_id=session_id, timeout=3 * SECONDS
+                    self.interpreter.execute,
+                    code,
+                    session_id=session_id,
+                    timeout=3 * SECONDS,
+                    idempotent=True,
                 )
             except (SandboxError, NotCaptured) as error:
                 profiles += [

@@ -12,11 +12,13 @@ class Approval:
     """A policy; any function of an effect and its run that gives a reason or None is one too.
 
     Attributes:
-        kernel: all code that is run, also by tools that say they run code.
-        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``); True for
-            all tools.
+        kernel: all code that is run, by interpreters and by tools.
+        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``), however a
+            model writes them; True for all tools.
         network: what can reach other machines, as far as tools and interpreters declare it.
-        tokens_above: model calls of a run that has used so many tokens already.
+        tokens_above: model calls of a run that has used more tokens already.
+        cost_above: model calls of a run that has cost more already, by the `RunLimits.prices` that
+            it has; and those of models that have no price there.
         when: says of any other effect whether it needs a yes.
     """
 
@@ -24,6 +26,7 @@ class Approval:
     tools: bool | Collection[str] = ()
     network: bool = False
     tokens_above: int | None = None
+    cost_above: float | None = None
     when: Callable[[Effect], bool] | None = None
 
     def __call__(self, effect: Effect, context: RunContext) -> str | None:
@@ -45,6 +48,11 @@ class Approval:
         above = self.tokens_above
         if effect.kind == 'model' and above is not None and context.usage.tokens > above:
             return f'{context.usage.tokens:,} tokens are used, more than {above:,}'
+        if effect.kind == 'model' and self.cost_above is not None:
+            if effect.name not in context.limits.prices:
+                return 'what it costs is not known'
+            if context.usage.cost > self.cost_above:
+                return f'{context.usage.cost:,.4g} was spent, more than {self.cost_above:,.4g}'
         if self.when is not None and self.when(effect):
             return 'the policy asks for a yes'
         return None

@@ -8,8 +8,6 @@ and runs nothing. Other types need a codec, see `register`.
 """
 
 import base64
-import dataclasses
-import enum
 import hashlib
 import json
 import math
@@ -21,9 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
-
 from lagent.journal.errors import NotReadable, NotRecordable
+from lagent.journal.parts import form_of, make
 from lagent.journal.redact import REDACTED, Redactor
 from lagent.llms.completion import Completion
 from lagent.utils.loaded import loaded
@@ -137,9 +134,10 @@ class Encoder:
         text = self._redactor.text(text)
         if len(text) < BLOB_SIZE:
             return text
-        return {TAG: 'text', 'blob': self._blob(text.encode('utf-8', 'surrogatepass'))}
+        return {TAG: 'text', 'blob': self.blob(text.encode('utf-8', 'surrogatepass'))}
 
-    def _blob(self, data: bytes) -> str:
+    def blob(self, data: bytes) -> str:
+        """Keep bytes, which have no secrets in them, beside the record; return their digest."""
         digest = digest_of(data)
         self.blobs[digest] = data
         return digest
@@ -170,7 +168,7 @@ class Encoder:
         if kind is bytes:
             data = self._redactor.data(value)
             if len(data) >= BLOB_SIZE:
-                return {TAG: 'bytes', 'blob': self._blob(data)}
+                return {TAG: 'bytes', 'blob': self.blob(data)}
             return {TAG: 'bytes', 'v': base64.b64encode(data).decode('ascii')}
         if kind in (set, frozenset):
             items = sorted((self.encode(item, depth) for item in value), key=canonical)
@@ -179,7 +177,7 @@ class Encoder:
             return self._text(str(value))
         if (codec := _by_type.get(kind)) is not None:
             return {TAG: codec.name, 'v': self.encode(codec.encode(value), depth)}
-        if (form := _form_of(kind)) is not None and loaded(_name_of(kind)) is kind:
+        if (form := form_of(kind)) is not None and loaded(_name_of(kind)) is kind:
             parts = {key: self._dict(part, depth) for key, part in form(value).items()}
             return {TAG: 'object', 't': _name_of(kind), **parts}
         raise NotRecordable(
@@ -233,20 +231,24 @@ class Decoder:
     def _text(self, tree: dict[str, Any]) -> str:
         return self._blob(tree['blob']).decode('utf-8', 'surrogatepass')
 
+    def _pieces(self, tree: dict[str, Any]) -> list[Any]:
+        pieces = [item for digest in tree['blobs'] for item in json.loads(self._blob(digest))]
+        return [self.decode(item) for item in [*pieces, *tree['v']]]
+
     def _pairs(self, tree: dict[str, Any]) -> dict[Any, Any]:
         return {self.decode(key): self.decode(value) for key, value in tree['v']}
 
     def _object(self, tree: dict[str, Any]) -> Any:
         name = tree['t']
         kind = loaded(name)
-        if kind is None or _form_of(kind) is None:
+        if kind is None or form_of(kind) is None:
             raise NotReadable(
                 f'A record holds an object of {name}, which is not loaded in this program. Import '
                 f'{name.partition(":")[0]}, then try again.'
             )
         parts = {key: self.decode(part) for key, part in tree.items() if key not in (TAG, 't')}
         try:
-            return _make(kind, **parts)
+            return make(kind, **parts)
         except (TypeError, ValueError) as error:
             raise NotReadable(
                 f'A record holds an object of {name} that this version of the class does not '
@@ -261,6 +263,7 @@ _READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     'frozenset': lambda self, tree: frozenset(self.decode(tree['v'])),
     'bytes': Decoder._bytes,
     'text': Decoder._text,
+    'pieces': Decoder._pieces,
     'dict': Decoder._pairs,
     'object': Decoder._object,
 }
@@ -268,59 +271,6 @@ _READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
 
 def _name_of(kind: type) -> str:
     return f'{kind.__module__}:{kind.__qualname__}'
-
-
-Form = Callable[[Any], dict[str, dict[str, Any]]]
-
-
-def _form_of(kind: type) -> Form | None:
-    """What takes a value of a class apart; None for classes that say nothing of their parts."""
-    if issubclass(kind, enum.Enum):
-        return _enum_parts
-    if issubclass(kind, BaseModel):
-        return _model_parts
-    if dataclasses.is_dataclass(kind):
-        return _dataclass_parts
-    if issubclass(kind, dict) and kind.__dictoffset__:  # not one of C's, such as a defaultdict
-        return _dict_parts
-    return None
-
-
-def _enum_parts(value: enum.Enum) -> dict[str, dict[str, Any]]:
-    return {'fields': {'value': value.value}}
-
-
-def _model_parts(value: BaseModel) -> dict[str, dict[str, Any]]:
-    fields = {name: getattr(value, name) for name in type(value).model_fields}
-    return {'fields': fields | (value.__pydantic_extra__ or {})}
-
-
-def _dataclass_parts(value: Any) -> dict[str, dict[str, Any]]:
-    return {
-        'fields': {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    }
-
-
-def _dict_parts(value: dict[Any, Any]) -> dict[str, dict[str, Any]]:
-    return {'items': dict(value), 'fields': dict(vars(value))}
-
-
-def _make(kind: Any, fields: dict[str, Any], items: dict[Any, Any] | None = None) -> Any:
-    if issubclass(kind, enum.Enum):
-        return kind(fields['value'])
-    if issubclass(kind, BaseModel):
-        return kind.model_construct(**fields)
-    if issubclass(kind, dict):
-        made = kind.__new__(kind)
-        made.update(items or {})
-        vars(made).update(fields)
-        return made
-    own = {field.name: field.init for field in dataclasses.fields(kind)}
-    made = kind(**{name: value for name, value in fields.items() if own.get(name, True)})
-    for name, is_given in own.items():
-        if not is_given and name in fields:
-            object.__setattr__(made, name, fields[name])
-    return made
 
 
 def _completion(fields: dict[str, Any]) -> Completion:

@@ -2,9 +2,10 @@
 
 import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from lagent.journal.codec import Decoder
 from lagent.journal.contract import Record
 from lagent.journal.errors import Diverged
 
@@ -81,6 +82,24 @@ def pretty(value: Any) -> str:
         return value
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, default=repr)
     return text.replace('\\n', '\n')
+
+
+def text_of(body: Any, blobs: Mapping[str, bytes], stored: Callable[[str], bytes]) -> str:
+    """An encoded value as text.
+
+    Args:
+        body: the value.
+        blobs: bytes that are not stored, by their digest.
+        stored: gives the bytes of a digest that are.
+
+    Returns:
+        See `pretty`.
+    """
+
+    def blob(digest: str) -> bytes:
+        return blobs[digest] if digest in blobs else stored(digest)
+
+    return pretty(Decoder(blob).decode(body))
 
 
 def _payload(record: Record, text: Callable[[Any], str]) -> str:

@@ -12,6 +12,19 @@ from lagent.journal.errors import NotReadable, NotRecordable, RecordedFailure
 from lagent.utils.loaded import loaded
 
 
+def causes_of(error: BaseException) -> list[BaseException]:
+    """An exception, those that it is said to be raised from, and those that it is a group of."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and not any(one is other for other in found):
+            found.append(one)
+            waiting.append(one.__cause__)
+            waiting.extend(one.exceptions if isinstance(one, BaseExceptionGroup) else ())
+    return found
+
+
 def encode_error(error: BaseException, encoder: Encoder) -> dict[str, Any]:
     """Write an exception.
 

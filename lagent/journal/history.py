@@ -1,14 +1,28 @@
 """What a journal says of the effects of a run, for a run that goes the same way again."""
 
+import asyncio
+import itertools
 import sys
+import threading
+import weakref
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
 from lagent.journal.contract import Record
 from lagent.positions import Scope
+
+_SLACK = 1.0  # seconds
+
+MAIN, THREAD = 0, -1
+"""Who asks: the task or thread that the run belongs to; or some thread, which may be a pool's."""
+
+TASK = 'task/'
+"""Begins the names of notes that say which task, by its number, has asked for an effect."""
+
+Asker = int | asyncio.Task[Any]
 
 
 @dataclass(slots=True)
@@ -23,6 +37,7 @@ class Entry:
         survived: of an error, whether the run went on after it.
         requests: the last request of each reason.
         decisions: what was decided about each of them.
+        edited: the decision to do something else instead, if there is one.
     """
 
     intent: Record
@@ -31,6 +46,7 @@ class Entry:
     survived: bool = False
     requests: dict[str, Record] = field(default_factory=dict)
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    edited: dict[str, Any] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -38,9 +54,22 @@ class Entry:
 
         An error that the run survived is history. One that ended it is what resuming is for.
         """
-        if self.outcome is None:
+        if self.outcome is None or self.was_cut_off:
             return False
         return self.outcome.type == 'result' or self.survived or bool(self.outcome.body['final'])
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether it was cancelled, such as by a timeout of the code around it."""
+        outcome = self.outcome
+        return outcome is not None and outcome.type == 'error' and bool(outcome.body.get('cut'))
+
+    @property
+    def seconds_to_a_cut(self) -> float | None:
+        """How long it is waited for to be cancelled once more, where the run went on after that."""
+        if not (self.was_cut_off and self.survived and self.outcome):
+            return None
+        return 2 * (self.outcome.elapsed or 0.0) + _SLACK
 
     @property
     def is_unknown(self) -> bool:
@@ -58,8 +87,10 @@ class Entry:
     @property
     def payload(self) -> Any:
         """What was asked for, encoded: what somebody has put in the place of the intent's."""
-        decision = self.decisions.get('approval', {})
-        return decision['payload'] if decision.get('verdict') == 'edit' else self.intent.body
+        if self.edited is not None:
+            return self.edited['payload']
+        body = self.intent.body
+        return body['payload'] if self.intent.type == 'request' else body
 
 
 class History:
@@ -67,11 +98,16 @@ class History:
 
     Args:
         records: the run's records, in order.
+        ended_by: errors that ended the run, whatever other tasks did after them: times by position.
     """
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(
+        self, records: Iterable[Record], ended_by: Mapping[str, float] | None = None
+    ) -> None:
         self.entries: dict[str, Entry] = {}
         self.notes: dict[str, Any] = {}
+        self.tasks: dict[str, int] = {}
+        self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._scopes: dict[str, list[str]] = defaultdict(list)
         self._lock = Lock()
         self._taken: set[str] = set()
@@ -83,19 +119,22 @@ class History:
                 intents.append(record)
         for position, entry in self.entries.items():
             if entry.outcome is not None and entry.outcome.type == 'error':
+                if (ended_by or {}).get(position) == entry.outcome.time:
+                    continue
                 entry.survived = any(
-                    later.seq > entry.outcome.seq
-                    and later.position != position
-                    and _is_within(position, _scope_of(later.position))
+                    later.seq > entry.outcome.seq and _comes_after(position, later.position)
                     for later in intents
                 )
-
+        self._numbers = itertools.count(1 + max(self.tasks.values(), default=MAIN))
         self._concurrent = {path for path in self._scopes if self._ran_side_by_side(path)}
 
     def _read(self, record: Record) -> None:
         position = record.position
         if record.type == 'note':
-            self.notes[position] = record.body
+            if position.startswith(TASK):
+                self.tasks[position.removeprefix(TASK)] = record.body
+            else:
+                self.notes[position] = record.body
             return
         if record.type in ('intent', 'request') and position not in self.entries:
             self.entries[position] = Entry(record)
@@ -109,18 +148,23 @@ class History:
             entry.decisions.pop(record.body['why'], None)
         elif record.type == 'decision':
             entry.decisions[record.body['why']] = record.body
+            if record.body['verdict'] == 'edit':
+                entry.edited = record.body
         else:
             entry.outcome = record
 
-    def take(self, scope: Scope, digest: str) -> tuple[str, Entry | None]:
+    def take(self, scope: Scope, digest: str, asker: Asker = MAIN) -> tuple[str, Entry | None]:
         """The position of an effect that is asked for now, and what is known of it.
 
         Effects of one scope come in the order in which they are recorded. Only where some of them
-        ran at the same time is that no difference, and each is known by what it asks for.
+        ran at the same time is that no difference, and each is known by what it asks for. What is
+        not known then is new, unless the task that asks, or the run itself, has something left to
+        ask for that is recorded.
 
         Args:
             scope: the scope of the effect.
             digest: what it asks for.
+            asker: the task that asks.
 
         Returns:
             The position; and the entry that is recorded there, whose digest is another one if the
@@ -133,8 +177,10 @@ class History:
             entry = self.entries.get(position)
             is_it = entry is not None and entry.intent.digest == digest
             if not is_it and scope.path in self._concurrent:
-                position, entry = self._elsewhere(scope, position, digest)
+                position, entry = self._elsewhere(scope, position, digest, asker)
             self._taken.add(position)
+            if not isinstance(asker, int) and self.tasks.get(position, MAIN) > MAIN:
+                self._known[asker] = self.tasks[position]
             return position, entry
 
     def replayed(self, position: str) -> None:
@@ -160,18 +206,70 @@ class History:
             end = entry.outcome.seq if entry.outcome else sys.maxsize
         return False
 
-    def _elsewhere(self, scope: Scope, position: str, digest: str) -> tuple[str, Entry | None]:
-        for other in self._scopes[scope.path]:
-            entry = self.entries[other]
-            if other not in self._taken and entry.intent.digest == digest:
-                return other, entry
+    def _elsewhere(
+        self, scope: Scope, position: str, digest: str, asker: Asker
+    ) -> tuple[str, Entry | None]:
+        left = [other for other in self._scopes[scope.path] if other not in self._taken]
+        for other in left:
+            if self.entries[other].intent.digest == digest:
+                return other, self.entries[other]
+        before = [other for other in left if self._comes_before(other, asker)]
+        if before:
+            return before[0], self.entries[before[0]]
         while position in self.entries or position in self._taken:
             position = scope.next()
         return position, None  # it was not begun yet: it gets a place of its own
 
+    def _comes_before(self, position: str, asker: Asker) -> bool:
+        """Whether what is recorded there must be asked for before anything new is."""
+        task = self.tasks.get(position, MAIN)
+        if asker in (MAIN, THREAD):
+            return task == MAIN
+        return task == self._known.get(asker, MAIN)
+
+    def number_of(self, asker: Asker) -> int:
+        """What a task is called in the journal."""
+        if isinstance(asker, int):
+            return asker
+        with self._lock:
+            if asker not in self._known:
+                self._known[asker] = next(self._numbers)
+            return self._known[asker]
+
+
+def asker() -> asyncio.Task[Any] | int:
+    """The task that the calling code is part of; without one, its thread."""
+    try:
+        return asyncio.current_task() or threading.get_ident()
+    except RuntimeError:
+        return threading.get_ident()
+
+
+def pause(seconds: float) -> Any:
+    """Wait for a task to be cancelled; where there is no task, that can't come."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+    return asyncio.sleep(seconds)
+
 
 def _scope_of(position: str) -> str:
     return position.rpartition('.')[0]
+
+
+def _comes_after(error: str, later: str) -> bool:
+    """Whether an effect is one that the code behind an error came to."""
+    if later == error:
+        return False
+    while True:
+        scope = _scope_of(later)
+        if _is_within(error, scope):
+            return True
+        group = scope.rpartition('[')[0]
+        if not group or error.startswith(f'{group}['):
+            return False  # what was done at the same time says nothing
+        later = group
 
 
 def _is_within(position: str, path: str) -> bool:

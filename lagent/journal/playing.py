@@ -78,7 +78,7 @@ class Player:
         failed = taped.outcome == 'raised'
         if self._strict and effect.kind == 'kernel':
             yield from self._again(taped, flow)
-        elif not effect.aside:
+        else:
             replay(effect, context, 0.0, known, failed=failed)
         if failed:
             raise known

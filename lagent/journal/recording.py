@@ -1,7 +1,8 @@
 """The journal's place in the chain of an effect: what is known is given back, the rest recorded."""
 
 import time
-from collections.abc import Callable, Iterator
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
@@ -19,16 +20,17 @@ from lagent.errors import (
     OutcomeUnknown,
     RunSuspended,
 )
-from lagent.flow import Flow, blocking_call
-from lagent.journal.codec import Decoder, Encoder, canonical, digest_of
+from lagent.flow import Flow, blocking_call, call
+from lagent.journal.asking import Asking, Doing
+from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.contract import Journal, Record, Run, Status
-from lagent.journal.difference import diverged, pretty
+from lagent.journal.difference import diverged, text_of
 from lagent.journal.errors import NothingToDecide
-from lagent.journal.failures import decode_error, encode_error
-from lagent.journal.history import Entry, History
+from lagent.journal.failures import causes_of, decode_error, encode_error
+from lagent.journal.history import MAIN, THREAD, Asker, Entry, History, asker, pause
 from lagent.journal.lease import LEASE, Heartbeat
 from lagent.journal.redact import Redactor
-from lagent.positions import Scope, current_scope, entered
+from lagent.positions import Scope, current_scope, entered, passed
 
 OnUnknown = Literal['tell', 'suspend']
 Approver = Callable[[Effect, RunContext], str | None]
@@ -66,14 +68,18 @@ class Recording:
         self._owner, self._approval, self._on_unknown = owner, approval, on_unknown
         self._redactor = redactor or Redactor()
         self._decoder = Decoder(journal.blob)
-        self._history = History(journal.records(run.id))
+        self._history = History(journal.records(run.id), (run.outcome or {}).get('ended_by'))
+        self._raised: list[tuple[BaseException, Record]] = []
         self._over: LagentError | None = None
         self._kept: set[str] = set()
+        self._main: Any = None
+        self._asking = Asking(self._redactor, self._kept)
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Record the effects of the ``with`` block, and keep the lease meanwhile."""
         heartbeat = Heartbeat(self._renew)
+        self._main = asker()
         token = _recording.set(self)
         try:
             with intercept(self, Stage.JOURNAL), entered(Scope(self.run.id)):
@@ -107,30 +113,25 @@ class Recording:
             raise
 
     def _through(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
-        encoder = Encoder(self._redactor, plain=True)
-        body = encoder.encode(effect.payload)
-        asked = Record(
-            type='intent',
-            position='',
-            time=time.time(),
-            kind=effect.kind,
-            name=effect.name,
-            digest=digest_of(canonical([effect.kind, effect.name, body]).encode()),
-            body=body,
-        )
-        position, entry = self._history.take(current_scope() or Scope(self.run.id), asked.digest)
-        doing = _Doing(effect, context, position, asked, encoder.blobs)
+        asked, blobs = self._asking.record(effect)
+        scope, who = current_scope() or Scope(self.run.id), self._asker()
+        position, entry = self._history.take(scope, asked.digest, who)
+        passed(scope, position)
+        doing = Doing(effect, context, position, asked, blobs, self._history.number_of(who))
         if entry is not None:
             if entry.intent.digest != asked.digest:
-                raise diverged(position, entry.intent, asked, self._text_of)
+                raise diverged(position, entry.intent, asked, partial(self._text_of, blobs))
             if entry.is_over:
                 return (yield from self._replay(doing, entry))
+            if (seconds := entry.seconds_to_a_cut) is not None:
+                yield from call(pause, seconds)
             if entry.is_unknown:
                 found = yield from self._find_out(doing, entry)
                 if found is not None:
                     return found.result
         decisions = {} if entry is None else entry.decisions
-        needs = None if self._approval is None else self._approval(effect, context)
+        approval = None if effect.aside else self._approval
+        needs = None if approval is None else approval(effect, context)
         if needs is not None or 'approval' in decisions:
             flow = yield from self._decided(doing, entry, 'approval', needs or '', flow)
         if 'unknown' in decisions:
@@ -157,6 +158,11 @@ class Recording:
         """The names of all notes that begin so."""
         return [name for name in self._history.notes if name.startswith(prefix)]
 
+    @property
+    def is_resumed(self) -> bool:
+        """Whether effects were recorded in earlier attempts."""
+        return bool(self._history.entries)
+
     def effects(self, kind: str | None = None) -> list[Record]:
         """What was done in earlier attempts, in order: intents, with the payload that was used."""
         return [
@@ -181,7 +187,7 @@ class Recording:
             raise self._over
         entry = self._history.left_over()
         if entry is not None:
-            raise diverged(entry.intent.position, entry.intent, None, self._text_of)
+            raise diverged(entry.intent.position, entry.intent, None, partial(self._text_of, {}))
 
     def release(self, status: Status, outcome: Any = None, state: Any = None) -> None:
         """Say how the attempt has ended, and give the lease back; waits for the disk.
@@ -193,10 +199,22 @@ class Recording:
         """
         encoder = Encoder(self._redactor)
         if isinstance(outcome, BaseException):
-            tree = {'error': encode_error(outcome, encoder)}
+            causes = causes_of(outcome)
+            ended_by = {
+                record.position: record.time
+                for error, record in self._raised
+                if any(error is cause for cause in causes)
+            }
+            tree = {'error': encode_error(outcome, encoder), 'ended_by': ended_by}
         else:
             tree = {'answer': encoder.encode(outcome), 'state': encoder.encode(state)}
         self.journal.release(self.run.id, self._owner, status, tree, encoder.blobs)
+
+    def _asker(self) -> Asker:
+        who = asker()
+        if who == self._main:
+            return MAIN
+        return THREAD if isinstance(who, int) else who
 
     def _renew(self) -> None:
         self.journal.renew(self.run.id, self._owner, time.time() + LEASE)
@@ -211,10 +229,10 @@ class Recording:
         )
         self._kept.update(new)
 
-    def _text_of(self, body: Any) -> str:
-        return pretty(self._decoder.decode(body))
+    def _text_of(self, blobs: Mapping[str, bytes], body: Any) -> str:
+        return text_of(body, blobs, self.journal.blob)
 
-    def _replay(self, doing: '_Doing', entry: Entry) -> Flow[Any]:
+    def _replay(self, doing: Doing, entry: Entry) -> Flow[Any]:
         outcome = entry.outcome
         assert outcome is not None, 'only what is over is replayed'
         self._history.replayed(doing.position)
@@ -223,10 +241,11 @@ class Recording:
         known = yield from blocking_call(decode, outcome.body)
         replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
         if failed:
+            self._raised.append((known, outcome))
             raise known
         return known
 
-    def _find_out(self, doing: '_Doing', entry: Entry) -> Flow[Ended | None]:
+    def _find_out(self, doing: Doing, entry: Entry) -> Flow[Ended | None]:
         """What became of an effect that was begun; None if it is to be done (again)."""
         effect = doing.effect
         if effect.inquire is not None:
@@ -253,7 +272,7 @@ class Recording:
         )
 
     def _decided(
-        self, doing: '_Doing', entry: Entry | None, why: str, words: str, flow: Flow[Any]
+        self, doing: Doing, entry: Entry | None, why: str, words: str, flow: Flow[Any]
     ) -> Flow[Flow[Any]]:
         """The flow that was decided on, for an effect that needs a decision."""
         decision = None if entry is None else entry.decisions.get(why)
@@ -272,28 +291,29 @@ class Recording:
             return doing.effect.edited(self.decode(decision['payload']))
         return flow
 
-    def _request(self, doing: '_Doing', why: str, words: str) -> Flow[RunSuspended]:
+    def _request(self, doing: Doing, why: str, words: str) -> Flow[RunSuspended]:
         body = {
             'why': why,
             'words': words,
             'payload': doing.asked.body,
             'editable': doing.effect.edited is not None,
         }
-        yield from blocking_call(self._append, [doing.record('request', body)], doing.blobs)
+        records = [doing.record('request', body), *doing.task]
+        yield from blocking_call(self._append, records, doing.blobs)
         request = f'{doing.effect.kind} call {doing.effect.name!r} ({words})'
         return RunSuspended(self.run.id, doing.position, request)
 
-    def _not_done(self, doing: '_Doing', error: NotDone) -> Flow[NotDone]:
+    def _not_done(self, doing: Doing, error: NotDone) -> Flow[NotDone]:
         """Record that an effect is never done."""
         yield from self._fail(doing, error)
         replay(doing.effect, doing.context, 0.0, error, failed=True)
         return error
 
-    def _perform(self, doing: '_Doing', flow: Flow[Any]) -> Flow[Any]:
+    def _perform(self, doing: Doing, flow: Flow[Any]) -> Flow[Any]:
         # A machine that forgets the intent of what is repeatable does it again, as it would anyway.
         yield from blocking_call(
             self._append,
-            [doing.record('intent', doing.asked.body)],
+            [doing.record('intent', doing.asked.body), *doing.task],
             doing.blobs,
             durable=not doing.effect.repeatable,
         )
@@ -301,62 +321,28 @@ class Recording:
         with entered(Scope(self.run.id, doing.position)):
             try:
                 result = yield from flow
-            except Exception as error:
+            except (Exception, CancelledError) as error:
                 if not isinstance(error, JournalError):
                     yield from self._fail(doing, error)
                 raise
         yield from self._conclude(doing, result)
         return result
 
-    def _conclude(self, doing: '_Doing', result: Any) -> Flow[None]:
+    def _conclude(self, doing: Doing, result: Any) -> Flow[None]:
         encoder = Encoder(self._redactor)
         record = doing.record('result', encoder.encode(result), _usage(result))
         yield from blocking_call(self._append, [record], encoder.blobs)
 
-    def _fail(self, doing: '_Doing', error: Exception) -> Flow[None]:
+    def _fail(self, doing: Doing, error: BaseException) -> Flow[None]:
         encoder = Encoder(self._redactor)
         tree = encode_error(error, encoder) | {
             'final': isinstance(error, NotDone),
             'harmless': is_not_begun(error) or isinstance(error, CONTROL_ERRORS),
+            'cut': isinstance(error, CancelledError),
         }
-        yield from blocking_call(self._append, [doing.record('error', tree)], encoder.blobs)
-
-
-class _Doing:
-    """An effect on its way through the journal."""
-
-    __slots__ = ('asked', 'blobs', 'context', 'effect', 'position', 'started')
-
-    def __init__(
-        self,
-        effect: Effect,
-        context: RunContext,
-        position: str,
-        asked: Record,
-        blobs: dict[str, bytes],
-    ) -> None:
-        self.effect, self.context, self.position = effect, context, position
-        self.asked, self.blobs = asked, blobs
-        self.started: float | None = None
-
-    def record(
-        self,
-        type_: Literal['intent', 'result', 'error', 'request'],
-        body: Any,
-        usage: dict[str, int] | None = None,
-    ) -> Record:
-        is_outcome = self.started is not None and type_ in ('result', 'error')
-        return Record(
-            type=type_,
-            position=self.position,
-            time=time.time(),
-            kind=self.effect.kind,
-            name=self.effect.name,
-            digest=self.asked.digest,
-            body=body,
-            elapsed=time.monotonic() - self.started if is_outcome and self.started else None,
-            usage=usage or {},
-        )
+        record = doing.record('error', tree)
+        self._raised.append((error, record))
+        yield from blocking_call(self._append, [record], encoder.blobs)
 
 
 _recording: ContextVar[Recording | None] = ContextVar('lagent_recording', default=None)

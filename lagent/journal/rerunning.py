@@ -1,7 +1,6 @@
 """A recorded run once more, from its journal alone: nothing is done, and nothing is written."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -10,11 +9,12 @@ from typing import Any
 from lagent.context import RunContext
 from lagent.effects import Effect, Stage, intercept, offline, replay
 from lagent.errors import JournalError, RunSuspended
-from lagent.flow import Flow, blocking_call
+from lagent.flow import Flow, blocking_call, call
+from lagent.journal.asking import Asking
 from lagent.journal.cassette import KINDS
-from lagent.journal.codec import Decoder, Encoder, canonical, digest_of
-from lagent.journal.contract import Journal, Record, Run
-from lagent.journal.difference import differing, diverged, pretty, summary
+from lagent.journal.codec import Decoder, Encoder
+from lagent.journal.contract import Journal, Run
+from lagent.journal.difference import differing, diverged, pretty, summary, text_of
 from lagent.journal.errors import (
     Diverged,
     EndedOtherwise,
@@ -23,10 +23,10 @@ from lagent.journal.errors import (
     Unfinished,
 )
 from lagent.journal.failures import decode_error, encode_error
-from lagent.journal.history import History
+from lagent.journal.history import History, pause
 from lagent.journal.recording import unrecorded
 from lagent.journal.redact import Redactor
-from lagent.positions import Scope, current_scope, entered
+from lagent.positions import Scope, current_scope, entered, passed
 
 _rerunning: ContextVar[bool] = ContextVar('lagent_rerunning', default=False)
 
@@ -56,9 +56,9 @@ def is_rerunning() -> bool:
 def _refuse(effect: Effect, _context: RunContext, _flow: Flow[Any]) -> Flow[Any]:
     yield from ()
     raise NotCaptured(
-        f'A run is answered by its journal alone, and that does not hold what {effect.name!r} is '
-        'asked for here: it has the effects of agents, not what a program does itself, such as '
-        "files given to a sandbox. Leave it out where lagent.effects.is_offline('kernel')."
+        f'A run is answered by its journal alone, and {effect.name!r} is asked for outside of it. '
+        'The journal has what was done within the run; what a session had before comes from there '
+        "as well. Leave this out where lagent.effects.is_offline('kernel')."
     )
 
 
@@ -74,8 +74,9 @@ class Rerun:
     """
 
     def __init__(self, journal: Journal, run: Run, redactor: Redactor | None = None) -> None:
-        self.run = run
+        self.run, self._journal = run, journal
         self._redactor = redactor or Redactor()
+        self._asking = Asking(self._redactor)
         self._decoder = Decoder(journal.blob)
         self._history = History(journal.records(run.id))
         self._over: JournalError | RunSuspended | None = None
@@ -160,33 +161,29 @@ class Rerun:
             raise self._over
         entry = self._history.left_over()
         if entry is not None:
-            recorded = summary(entry.intent, self._text_of)
+            recorded = summary(entry.intent, partial(self._text_of, {}))
             raise Diverged(entry.intent.position, recorded, ending)
 
     def _answer(self, effect: Effect, context: RunContext) -> Flow[Any]:
         scope = current_scope() or Scope(self.run.id)
-        body = Encoder(self._redactor, plain=True).encode(effect.payload)
-        asked = Record(
-            type='intent',
-            position='',
-            time=time.time(),
-            kind=effect.kind,
-            name=effect.name,
-            digest=digest_of(canonical([effect.kind, effect.name, body]).encode()),
-            body=body,
-        )
+        asked, blobs = self._asking.record(effect)
+        text = partial(self._text_of, blobs)
         position, entry = self._history.take(scope, asked.digest)
+        passed(scope, position)
         if entry is None and self.run.status != 'done':
-            raise self._unfinished(position, asked)
+            raise self._unfinished(position, summary(asked, text))
         if entry is None or entry.intent.digest != asked.digest:
             recorded = None if entry is None else entry.intent
-            raise diverged(position, recorded, asked, self._text_of)
+            raise diverged(position, recorded, asked, text)
         outcome = entry.outcome
         if outcome is None:
             if waiting := [entry.requests[why] for why in entry.requests.keys() - entry.decisions]:
                 request = f'{effect.kind} call {effect.name!r} ({waiting[0].body["words"]})'
                 raise RunSuspended(self.run.id, position, request)
-            raise self._unfinished(position, asked)
+            raise self._unfinished(position, summary(asked, text))
+        if entry.was_cut_off:
+            yield from call(pause, entry.seconds_to_a_cut or 0.0)
+            raise self._unfinished(position, summary(asked, text))
         self._history.replayed(position)
         failed = outcome.type == 'error'
         decode = partial(decode_error, decoder=self._decoder) if failed else self._decoder.decode
@@ -196,9 +193,8 @@ class Rerun:
             raise known
         return known
 
-    def _unfinished(self, position: str, asked: Record) -> Unfinished:
-        words = f'effect {position} ({summary(asked, self._text_of)})'
-        return Unfinished(self.run.id, self.run.status, words)
+    def _unfinished(self, position: str, asked: str | None) -> Unfinished:
+        return Unfinished(self.run.id, self.run.status, f'effect {position} ({asked})')
 
     def _outcome(self) -> dict[str, Any]:
         if self.run.status not in ('done', 'failed') or not self.run.outcome:
@@ -220,8 +216,8 @@ class Rerun:
     def _text(self, answer: Any) -> str:
         return pretty(getattr(answer, 'content', answer))
 
-    def _text_of(self, body: Any) -> str:
-        return pretty(self._decoder.decode(body))
+    def _text_of(self, blobs: Mapping[str, bytes], body: Any) -> str:
+        return text_of(body, blobs, self._journal.blob)
 
 
 def _failure(tree: dict[str, Any], error: Exception) -> str:

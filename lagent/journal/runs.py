@@ -91,14 +91,14 @@ class Options:
     Attributes:
         run_id: the run's name; one that the journal has is resumed. A new one by default.
         approval: see `Recording`. Resumed without one, a run has that which it began with.
-        on_unknown: see `Recording`.
+        on_unknown: see `Recording`; ``'tell'``, or resumed without one, what the run began with.
         redactor: see `Recording`.
         factory: ``module:function`` that makes what is run, for ``lagent runs resume``.
     """
 
     run_id: str | None = None
     approval: Approver | None = None
-    on_unknown: OnUnknown = 'tell'
+    on_unknown: OnUnknown | None = None
     redactor: Redactor | None = None
     factory: str = ''
 
@@ -109,7 +109,7 @@ class Options:
             run,
             owner,
             approval=self.approval,
-            on_unknown=self.on_unknown,
+            on_unknown=self.on_unknown or 'tell',
             redactor=self.redactor,
         )
 
@@ -151,7 +151,11 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
         title=redactor.text(' '.join(title.split()))[:_TITLE],
         created=now,
         updated=now,
-        opening={'value': encoder.encode(opening), 'approval': encoder.encode(kept)},
+        opening={
+            'value': encoder.encode(opening),
+            'approval': encoder.encode(kept),
+            'on_unknown': options.on_unknown,
+        },
         factory=options.factory,
         owner=owner,
         expires=now + LEASE,
@@ -168,10 +172,10 @@ def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
         PolicyMissing: it began with an approval policy that can't be kept, and none is given now.
     """
     _refuse_while_rerunning(run_id)
-    policy = options.approval
+    policy, begun = options.approval, journal.run(run_id).opening or {}
+    options = replace(options, on_unknown=options.on_unknown or begun.get('on_unknown'))
     if policy is None:
-        begun = journal.run(run_id).opening
-        policy = Decoder(journal.blob).decode(begun['approval']) if begun else None
+        policy = Decoder(journal.blob).decode(begun.get('approval'))
         if policy == _OWN_POLICY:
             raise PolicyMissing(
                 f'Run {run_id!r} began with an approval policy of your own. Resume it with the '
@@ -233,7 +237,7 @@ def record(
     *,
     title: str = '',
     approval: Approver | None = None,
-    on_unknown: OnUnknown = 'tell',
+    on_unknown: OnUnknown | None = None,
     redactor: Redactor | None = None,
 ) -> Iterator[RecordedRun]:
     """Record the effects of plain code, or give them back when it was executed before.
@@ -247,7 +251,7 @@ def record(
         run_id: the run; one that the journal has is resumed. A new one by default.
         title: what it is about, in a line.
         approval: see `Recording`.
-        on_unknown: see `Recording`.
+        on_unknown: see `Options`.
         redactor: see `Recording`.
 
     Yields:
@@ -286,12 +290,13 @@ def fail(recording: Recording, error: BaseException) -> None:
         recording.release(status, error)  # type: ignore[arg-type]
 
 
-def pending(journal: Journal, run_id: str) -> Record:
+def pending(journal: Journal, run_id: str, position: str | None = None) -> Record:
     """What a suspended run waits for.
 
     Args:
         journal: where it is recorded.
         run_id: the run.
+        position: the effect that it should be about; any by default.
 
     Returns:
         The first request that nothing is decided about.
@@ -309,15 +314,24 @@ def pending(journal: Journal, run_id: str) -> Record:
             waiting.pop(record_.position, None)
     if not waiting or run.status == 'done':
         raise NothingToDecide(f'Run {run_id!r} is {run.status} and does not wait for a decision.')
-    return next(iter(waiting.values()))
+    if position is None:
+        return next(iter(waiting.values()))
+    if position not in waiting:
+        raise NothingToDecide(
+            f'Run {run_id!r} does not wait for a decision about effect {position} (any more), but '
+            f'about {", ".join(waiting)}. Look at that first.'
+        )
+    return waiting[position]
 
 
-def approve(journal: Journal, run_id: str) -> Record:
+def approve(journal: Journal, run_id: str, position: str | None = None) -> Record:
     """Allow what a suspended run waits for; it goes on when it is resumed.
 
     Args:
         journal: where it is recorded.
         run_id: the run.
+        position: the effect that was looked at (`Record.position` of what `pending` gave, or
+            `RunSuspended.position`); by default whatever the run waits for now.
 
     Returns:
         The request.
@@ -325,16 +339,17 @@ def approve(journal: Journal, run_id: str) -> Record:
     Raises:
         NothingToDecide: it does not wait for a decision.
     """
-    return _decide(journal, run_id, {'verdict': 'approve'})
+    return _decide(journal, run_id, {'verdict': 'approve'}, position)
 
 
-def reject(journal: Journal, run_id: str, reason: str = '') -> Record:
+def reject(journal: Journal, run_id: str, reason: str = '', position: str | None = None) -> Record:
     """Forbid what a suspended run waits for; when it is resumed, its model is told why.
 
     Args:
         journal: where it is recorded.
         run_id: the run.
         reason: for the model.
+        position: see `approve`.
 
     Returns:
         The request.
@@ -342,16 +357,17 @@ def reject(journal: Journal, run_id: str, reason: str = '') -> Record:
     Raises:
         NothingToDecide: it does not wait for a decision.
     """
-    return _decide(journal, run_id, {'verdict': 'reject', 'reason': reason})
+    return _decide(journal, run_id, {'verdict': 'reject', 'reason': reason}, position)
 
 
-def edit(journal: Journal, run_id: str, payload: Any) -> Record:
+def edit(journal: Journal, run_id: str, payload: Any, position: str | None = None) -> Record:
     """Have something else done than what a suspended run waits for.
 
     Args:
         journal: where it is recorded.
         run_id: the run.
         payload: the code to run, or the parameters of the tool.
+        position: see `approve`.
 
     Returns:
         The request.
@@ -359,16 +375,16 @@ def edit(journal: Journal, run_id: str, payload: Any) -> Record:
     Raises:
         NothingToDecide: it does not wait for a decision, or for one that can't be edited.
     """
-    request = pending(journal, run_id)
+    request = pending(journal, run_id, position)
     if not request.body['editable']:
         raise NothingToDecide(
             f'The {request.kind} call of run {run_id!r} can only be approved or rejected.'
         )
-    return _decide(journal, run_id, {'verdict': 'edit', 'payload': payload})
+    return _decide(journal, run_id, {'verdict': 'edit', 'payload': payload}, request.position)
 
 
-def _decide(journal: Journal, run_id: str, verdict: dict[str, Any]) -> Record:
-    request = pending(journal, run_id)
+def _decide(journal: Journal, run_id: str, verdict: dict[str, Any], position: str | None) -> Record:
+    request = pending(journal, run_id, position)
     encoder = Encoder(Redactor())
     decision = Record(
         type='decision',

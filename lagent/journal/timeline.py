@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from lagent.journal.asking import ASIDE
 from lagent.journal.codec import TAG
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.difference import differing, pretty
+from lagent.journal.history import TASK
 
 _LINE = 90  # characters of arguments that stay on one line
 
@@ -18,9 +20,9 @@ class Line:
     """One event of a run.
 
     Attributes:
-        position: the effect.
+        position: the effect; ``''`` for a note.
         type: the record's type.
-        what: kind and name of the effect.
+        what: kind and name of the effect, or the name of the note.
         seconds: seconds since the run was created.
         elapsed: seconds that the effect took, after it.
         detail: what was asked, given, decided or raised; whole.
@@ -48,15 +50,16 @@ def timeline(journal: Journal, run: Run) -> list[Line]:
     """
     return [
         Line(
-            record.position,
+            '' if record.type == 'note' else record.position,
             record.type,
-            f'{record.kind} {record.name}'.strip(),
+            record.position if record.type == 'note' else f'{record.kind} {record.name}'.strip(),
             record.time - run.created,
             record.elapsed,
             detail(journal, record),
             record.usage.get('prompt_tokens', 0) + record.usage.get('completion_tokens', 0),
         )
         for record in journal.records(run.id)
+        if not record.position.startswith(TASK)
     ]
 
 
@@ -69,17 +72,21 @@ def detail(journal: Journal, record: Record) -> str:
 
     Returns:
         The last message that a model was asked, its reply, code, what came out of it, the
-        arguments of a tool, a decision, or an exception.
+        arguments of a tool, a decision, an exception, or what a note is about.
     """
     body = plain(journal, record.body)
     match record.type:
         case 'error':
             return f'{body["type"].rpartition(":")[2]}: {body["words"]}'
+        case 'note':
+            return _note(body)
         case 'request':
             return f'{body["words"]}: {pretty(body["payload"])}'
         case 'decision':
             said = body.get('reason') or body.get('payload') or ''
             return f'{body["verdict"]} {pretty(said)}'.strip()
+        case 'intent' if record.kind == ASIDE and record.name.endswith('.look'):
+            return ''  # code of ours
         case 'intent' if record.kind == 'model' and isinstance(body, list) and body:
             last = body[-1]
             return pretty(last.get('content', last) if isinstance(last, dict) else last)
@@ -119,6 +126,9 @@ def plain(journal: Journal, tree: Any) -> Any:
         return journal.blob(tree['blob']).decode('utf-8', 'replace')
     if tag == 'bytes':
         return f'<bytes {tree["blob"][:12]}>' if 'blob' in tree else '<bytes>'
+    if tag == 'pieces':
+        pieces = [item for each in tree['blobs'] for item in json.loads(journal.blob(each))]
+        return [plain(journal, item) for item in [*pieces, *tree['v']]]
     if tag == 'dict':
         return {str(plain(journal, k)): plain(journal, v) for k, v in tree['v']}
     if tag == 'object':
@@ -130,8 +140,10 @@ def plain(journal: Journal, tree: Any) -> Any:
 
 def _essence(body: Any) -> Any:
     """The part of a result that a person looks for: a reply's text, a cell's or a tool's output."""
+    if isinstance(body, list) and all(map(_is_file, body)):
+        return '\n'.join(f'{each["path"]} ({each["size"]:,} bytes)' for each in body)
     if not isinstance(body, dict):
-        return body
+        return '' if body is None else body
     if 'outcome' in body and 'outputs' in body:
         texts = [str(output.get('text', '')) for output in body['outputs']]
         notices = [f'[{notice}]' for notice in body.get('notices') or ()]
@@ -143,6 +155,18 @@ def _essence(body: Any) -> Any:
         results = body['result'] or []
         return body['errmsg'] or '\n'.join(str(item.get('content')) for item in results)
     return body
+
+
+def _note(body: Any) -> str:
+    """What a note is about: of copies of variables and files their names."""
+    if isinstance(body, dict) and 'files' in body:
+        names = [name for entry in body.get('kept', ()) for name in entry['names']]
+        return ', '.join([*names, *(entry['path'] for entry in body['files'])])
+    return json.dumps(body, ensure_ascii=False)
+
+
+def _is_file(body: Any) -> bool:
+    return isinstance(body, dict) and body.keys() >= {'path', 'size', 'modified'}
 
 
 def compare(one: tuple[Journal, Run], other: tuple[Journal, Run]) -> list[str]:

@@ -121,6 +121,7 @@ def check(folder: Path, counter: Counting, runs: list[str]) -> Counter[str]:
         notices = [notice for cell in (first, second, third) for notice in cell['notices']]
         seen['cells read again'] += sum('read again' in notice for notice in notices)
         seen['cells run again'] += sum('run again' in notice for notice in notices)
+        seen['runs with snapshots'] += any('with a snapshot of' in notice for notice in notices)
     # A call that is said to be unknown may have happened; no other has, and none twice.
     assert counted <= counter.plain <= counted + seen['unknown calls']
     assert len(counter.keys) == len(runs)
@@ -149,6 +150,17 @@ def test_killed_at_every_boundary(folder, counter, record_property):
     assert seen['runs with a cell that is told to be unknown'] == 0
     report(done, seen, record_property)
     assert done['kills'] * STRIDE > 60
+
+
+@pytest.mark.timeout(0)
+def test_killed_with_its_container_at_every_effect(folder, counter, record_property):
+    """Variables and files come from snapshots; a cell that ran meanwhile is told to be unknown."""
+    done = work(folder, counter, seed=3, kills=1_000, how='effects')
+    seen = check(folder, counter, done['runs'])
+    report(done, seen, record_property)
+    assert done['kills'] == 2 * 5
+    assert seen['runs with snapshots'] >= 2
+    assert seen['runs with a cell that is told to be unknown'] <= 2 * 3
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 Arguments: the folder, the port of the counter, a seed, how many kills, and how: ``random``;
 ``moments``, which kills the first process at its first moment, the second so many moments later as
-the last argument says, and so on; or ``once``, which lets one process live for that many moments of
+the last argument says, and so on; ``effects``, which kills at each begin and end of a cell or a
+tool, and the container as well; or ``once``, which lets one process live for that many moments of
 the run that the seed names. A moment is before and after each write to the journal and each effect.
 
 Processes are forked from this one, which has only imported what they need: that makes them quick to
@@ -13,6 +14,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -28,7 +30,7 @@ from lagent.llms import ScriptedModel
 from lagent.positions import effect_id
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage, FunctionCall
-from sandbox import Survival
+from sandbox import Survival, reaper
 
 STEPS = ['cell 1', 'count', 'cell 2', 'count once', 'cell 3']
 CELLS = {
@@ -42,30 +44,45 @@ CELLS = {
 MOST_KILLS = 5  # of one run
 GRACE = 15.0
 moments_left = sys.maxsize
+with_container = False  # whether all of the run's own containers die as well
 
 
 def moment() -> None:
     global moments_left
     moments_left -= 1
     if moments_left < 0:
+        if with_container:
+            remove_containers(Path(sys.argv[1]))
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def remove_containers(folder: Path) -> None:
+    mine = [each.id for each in reaper.containers() if str(folder) in str(each.labels)]
+    if mine:
+        subprocess.run(['docker', 'rm', '-f', *mine], check=True, capture_output=True)
 
 
 class Journal(SqliteJournal):
     """A journal whose writes are moments."""
 
     def append(self, *args: Any, **kwargs: Any) -> None:
-        moment()
+        self.moment()
         super().append(*args, **kwargs)
-        moment()
+        self.moment()
 
     def release(self, *args: Any) -> None:
-        moment()
+        self.moment()
         super().release(*args)
-        moment()
+        self.moment()
+
+    def moment(self) -> None:
+        if not with_container:
+            moment()
 
 
 def observed(effect: Any, context: Any, flow: Any) -> Any:
+    if with_container and effect.kind == 'model':
+        return (yield from flow)  # where it ends, the next one begins
     moment()
     result = yield from flow
     moment()
@@ -123,10 +140,12 @@ def attempt(folder: Path, run_id: str) -> None:
     """Go on with a run to its end, and write down its answer."""
     worker = Worker()
     worker.tools = ActionExecutor([count, count_once])
-    survival = Survival(run_id, GRACE)
+    options: dict[str, Any] = {'survival': Survival(run_id, GRACE), 'rebuild': 'rerun'}
+    if with_container:
+        options = {'rebuild': 'snapshot'}
     with (
         Journal(folder / 'runs.db') as journal,
-        Interpreter(survival=survival, rebuild='rerun') as worker.interpreter,
+        Interpreter(**options) as worker.interpreter,
         intercept(observed, Stage.LIVE),
     ):
         answer = worker.run('go', run_id=run_id, session_id=0, journal=journal).content
@@ -162,7 +181,9 @@ def lived(folder: Path, run_id: str, moments: int, seconds: float) -> bool:
 
 def main() -> None:
     """Do runs until there were as many kills as wanted."""
+    global with_container
     folder, how = Path(sys.argv[1]), sys.argv[5]
+    with_container = how == 'effects'
     dice, wanted = random.Random(int(sys.argv[3])), int(sys.argv[4])
     if how == 'once':
         run_id = f'once-{sys.argv[3]}'
@@ -178,14 +199,14 @@ def main() -> None:
         of_run = 0
         while True:
             moments, seconds = sys.maxsize, 120.0
-            if how == 'moments' and not of_run:
-                moments = kills * int(sys.argv[6])
+            if how in ('moments', 'effects') and not of_run:
+                moments = kills * (int(sys.argv[6]) if how == 'moments' else 1)
             elif how == 'random' and kills < wanted and of_run < MOST_KILLS:
                 seconds = dice.uniform(0.0, whole)
             if lived(folder, run_id, moments, seconds):
                 break
             kills, of_run = kills + 1, of_run + 1
-        if how == 'moments' and not of_run:
+        if how in ('moments', 'effects') and not of_run:
             break  # it has no more moments
     elapsed = time.monotonic() - began
     figures = {'kills': kills, 'seconds': round(elapsed, 1), 'whole': round(whole, 2)}

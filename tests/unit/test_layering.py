@@ -61,6 +61,7 @@ OUTSIDE = 'sandbox.conformance'
 # there because a process has one, and a sandbox works without lagent.
 MAY_IMPORT_SANDBOX = {
     *('lagent.actions.interpreter', 'lagent.actions.sandboxes', 'lagent.actions.snapshots'),
+    'lagent.actions.given_files',
     'lagent.portal',
 }
 

@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,10 @@ from lagent.actions import ActionExecutor, BaseAction
 from lagent.agents import Agent, Coder
 from lagent.context import run_context
 from lagent.effects import Effect, perform
-from lagent.errors import LimitExceeded, RepeatedCall
+from lagent.errors import ConfigError, LimitExceeded, RepeatedCall
 from lagent.flow import run
-from lagent.limits import RunLimits, RunUsage
-from lagent.llms import ScriptedModel
+from lagent.limits import Price, RunLimits, RunUsage
+from lagent.llms import Completion, ScriptedModel, Usage
 from lagent.schema import ActionStatusCode, AgentMessage
 
 CODE = '```python\nprint(1)\n```'
@@ -189,3 +190,27 @@ def test_an_inner_agent_that_gives_the_limits_answers_as_they_say():
             return self.inner(*message)
 
     assert Outer()('q').type == 'limit'
+
+
+class Priced:
+    """A model whose replies say that they cost a thousand tokens each."""
+
+    model_type = 'priced'
+
+    def chat(self, messages: Any, **_: Any) -> Completion:
+        return Completion('x', usage=Usage(1_000, 1_000, cached_tokens=500))
+
+
+def test_a_run_ends_when_it_has_cost_too_much() -> None:
+    price = Price(input=2.0, output=10.0, cached=1.0)
+    assert price.of(Usage(1_000_000, 1_000_000)) == 12.0
+    assert Price(input=2.0, output=10.0).of(Usage(1_000, 0, cached_tokens=500)) == 0.002
+    limits = RunLimits(cost=0.02, prices={'priced': price})
+    with run_context(limits=limits) as context:
+        for _ in range(2):  # 0.0115 each
+            Agent(Priced())('q')
+        assert context.usage.cost == pytest.approx(0.023)
+        with pytest.raises(LimitExceeded, match=r'cost=0\.02 \(used: 0\.023\)'):
+            Agent(Priced())('q')
+    with run_context(limits=RunLimits(cost=1)), pytest.raises(ConfigError, match="'priced'"):
+        Agent(Priced())('q')

@@ -12,6 +12,7 @@ PUBLIC = {
         'Effect',
         'Event',
         'LagentError',
+        'Price',
         'RunContext',
         'RunLimits',
         'RunUsage',

@@ -60,7 +60,7 @@ class Desk:
         self.store[name] = source if isinstance(source, bytes) else source.read_bytes()
         return [FileInfo(name, len(self.store[name]), 0.0)]
 
-    def execute(self, code, session_id=None, timeout=None):
+    def execute(self, code, session_id=None, timeout=None, idempotent=False):
         data = {MIME: {'profiles': dict.fromkeys(self.store, PROFILE)}}
         return ExecutionResult(Outcome.OK, (Output('display', '', data),), notices=self.notices)
 

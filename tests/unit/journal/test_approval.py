@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 
-from lagent.actions import ActionExecutor, Interpreter, tool_api
+from lagent.actions import (
+    ActionExecutor,
+    ArxivSearch,
+    BaseAction,
+    BINGMap,
+    GoogleScholar,
+    GoogleSearch,
+    Interpreter,
+    IPythonInteractive,
+    IPythonInterpreter,
+    PythonInterpreter,
+    WebBrowser,
+    tool_api,
+)
 from lagent.agents import Agent, Coder
 from lagent.context import RunContext
 from lagent.effects import Effect, Event, subscribe
@@ -23,6 +36,7 @@ from lagent.journal import (
     record,
     reject,
 )
+from lagent.limits import Price, RunLimits
 from lagent.llms import ScriptedModel
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage, FunctionCall
@@ -233,8 +247,9 @@ def effect(kind: str, name: str = 'x', payload: Any = None, **fields: Any) -> Ef
 
 
 def test_what_the_policy_asks_for() -> None:
-    used = RunContext()
+    used = RunContext(limits=RunLimits(prices={'m': Price(input=1, output=1)}))
     used.usage.prompt_tokens = 11
+    used.usage.cost = 10.5
     cases = [
         (Approval(), effect('kernel'), False),
         (Approval(kernel=True), effect('kernel'), True),
@@ -246,6 +261,10 @@ def test_what_the_policy_asks_for() -> None:
         (Approval(network=True), effect('kernel'), False),
         (Approval(tokens_above=10), effect('model'), True),
         (Approval(tokens_above=11), effect('model'), False),
+        (Approval(cost_above=10), effect('model', 'm'), True),
+        (Approval(cost_above=11), effect('model', 'm'), False),
+        (Approval(cost_above=11), effect('model', 'without a price'), True),
+        (Approval(cost_above=0), effect('tool', 'm'), False),
         (Approval(when=lambda each: each.name == 'x'), effect('tool'), True),
     ]
     for policy, asked, expected in cases:
@@ -276,3 +295,83 @@ def test_a_list_of_calls_is_told_of_a_rejection(journal: SqliteJournal) -> None:
     with record(journal, 'r', approval=policy):
         results = ActionExecutor([act])(message).content
     assert results[0].errmsg == 'Not done: it was rejected.'
+
+
+def test_a_yes_is_for_what_was_looked_at(suspended: SqliteJournal) -> None:
+    seen = pending(suspended, 'r')
+    for decide in (approve, reject, lambda *of, **at: edit(*of, 'x', **at)):
+        with pytest.raises(NothingToDecide, match='about effect 1'):
+            decide(suspended, 'r', position='1')
+    approve(suspended, 'r', seen.position)
+    with pytest.raises(NothingToDecide):
+        approve(suspended, 'r', seen.position)
+    assert resumed(suspended)[0].startswith('I saw: ran')
+
+
+def test_who_decides_about_the_unknown_is_part_of_the_run(tmp_path: Path) -> None:
+    @tool_api
+    def pay() -> str:
+        """Pay."""
+        raise KeyboardInterrupt
+
+    class Payer(Agent):
+        def forward(self, *message: Any, **kwargs: Any) -> Any:
+            paid = ActionExecutor([pay])(AgentMessage(content=FunctionCall('pay', {})))
+            return paid.content.errmsg
+
+    where = tmp_path / 'runs.db'
+    with pytest.raises(KeyboardInterrupt):
+        Payer(ScriptedModel([])).run('q', run_id='r', journal=where, on_unknown='suspend')
+    with pytest.raises(RunSuspended, match='it was begun and may have happened'):
+        Payer(ScriptedModel([])).run(run_id='r', journal=where)
+    told = Payer(ScriptedModel([])).run(run_id='r', journal=where, on_unknown='tell')
+    assert 'It is not known whether' in str(told.content)
+
+
+@pytest.mark.parametrize('written', ['Kit.wipe', 'Kit-wipe'])
+@pytest.mark.parametrize('named', ['Kit', 'Kit.wipe'])
+def test_a_tool_needs_a_yes_however_its_name_is_written(
+    journal: SqliteJournal, written: str, named: str
+) -> None:
+    class Kit(BaseAction):
+        @tool_api
+        def wipe(self) -> str:
+            """Wipe."""
+            raise AssertionError('it is not done')
+
+    message = AgentMessage(sender='x', content=FunctionCall(written, {}))
+    with pytest.raises(RunSuspended), record(journal, 'r', approval=Approval(tools=[named])):
+        ActionExecutor([Kit()])(message)
+
+
+def test_tools_of_ours_say_that_they_reach_the_network() -> None:
+    for tool in (ArxivSearch, BINGMap, GoogleScholar, GoogleSearch, WebBrowser):
+        assert tool.network, tool
+
+
+def test_what_a_subscriber_stopped_was_not_begun(journal: SqliteJournal) -> None:
+    done: list[str] = []
+
+    @tool_api
+    def pay() -> str:
+        """Pay."""
+        done.append('paid')
+        return 'paid'
+
+    def broken(event: Event) -> None:
+        raise BrokenPipeError
+
+    message = AgentMessage(sender='x', content=FunctionCall('pay', {}))
+    with pytest.raises(BrokenPipeError), subscribe(broken), record(journal, 'r'):
+        ActionExecutor([pay])(message)
+    with record(journal, 'r'):
+        ActionExecutor([pay])(message)
+    assert done == ['paid']
+
+
+@pytest.mark.parametrize('tool', [IPythonInterpreter, PythonInterpreter, IPythonInteractive])
+def test_code_that_a_tool_runs_needs_a_yes(journal: SqliteJournal, tool: Any) -> None:
+    message = AgentMessage(sender='x', content=FunctionCall(tool.__name__, {'command': '1'}))
+    executor = ActionExecutor([tool()])
+    with pytest.raises(RunSuspended, match='all code'), record(journal, 'r', approval=KERNEL):
+        executor(message)

@@ -29,6 +29,7 @@ from lagent.journal import (
     record,
     reject,
 )
+from lagent.journal.rerunning import nothing_done
 from lagent.llms import GPTAPI, AsyncScriptedModel, ScriptedModel
 from lagent.llms.recorded import AsyncRecordedModel, RecordedModel
 from lagent.schema import AgentMessage, FunctionCall
@@ -289,19 +290,29 @@ def test_secrets_are_compared_as_they_are_written(where: Path) -> None:
     assert answer.content == '<my cat is [redacted]>'
 
 
-def test_what_no_journal_holds_is_refused(where: Path) -> None:
+def test_what_a_program_does_aside_is_answered_too(where: Path) -> None:
     class Uploading(Coder):
         def forward(self, *message: Any, **kwargs: Any) -> Any:
-            self.interpreter.upload({'a.txt': b'a'})
-            return super().forward(*message, **kwargs)
+            (info,) = self.interpreter.upload({'a.txt': b'a'})
+            assert [each.path for each in self.interpreter.files()] == [info.path] == ['a.txt']
+            seen = self.interpreter.execute('open("a.txt").read()')
+            return f'{seen.stdout} {super().forward(*message, **kwargs).content}'
 
     def make(answer: Any, run: Any) -> Coder:
         return Uploading(ScriptedModel(answer), Interpreter(backend=FakeBackend(run), unsafe=True))
 
     with make(model, lambda code: 'ran') as agent:
+        answer = agent.run('q', run_id='r', journal=where)
+    assert str(answer.content).startswith('ran I saw: ')
+    with make(never, never) as agent:
+        assert agent.rerun('r', journal=where) == answer
+
+
+def test_what_is_asked_outside_of_a_run_is_refused(where: Path) -> None:
+    with coder() as agent:
         agent.run('q', run_id='r', journal=where)
-    with make(never, never) as agent, pytest.raises(NotCaptured, match=r'interpreter\.upload'):
-        agent.rerun('r', journal=where)
+    with nothing_done(), unable() as agent, pytest.raises(NotCaptured, match='outside of it'):
+        agent.interpreter.upload({'a.txt': b'a'})
 
 
 def test_an_analyst_whose_code_makes_files_goes_the_same_way(where: Path) -> None:
@@ -316,8 +327,7 @@ def test_an_analyst_whose_code_makes_files_goes_the_same_way(where: Path) -> Non
             agent.run('Plot it.', run_id=run_id, journal=where)
     with analyst(never, never) as agent:
         assert agent.rerun('plain', journal=where).content == 'I plotted it.'
-    with analyst(never, never) as agent, pytest.raises(NotCaptured, match=r'interpreter\.files'):
-        agent.rerun('named', journal=where)
+        assert agent.rerun('named', journal=where).content == 'See `plot.png`.'
 
 
 def test_calls_that_were_made_side_by_side_are_told_apart(where: Path) -> None:

@@ -328,7 +328,7 @@ def test_tools_of_one_message_are_known_by_their_branch(journal: Any) -> None:
         again.answer = [one.format_result() or one.errmsg for one in executor('')(message).content]
     assert again.answer[:2] == ['A', 'B']
     assert 'not known' in again.answer[2]
-    assert sorted(done) == [f'{name} as r:1[{i}].1' for i, name in enumerate('abc')]
+    assert sorted(done) == [f'{name} as r:0+[{i}].1' for i, name in enumerate('abc')]
 
 
 async def test_tasks_without_branches_are_known_by_what_they_ask(journal: Any) -> None:
@@ -381,3 +381,21 @@ def test_unknown_can_be_told_to_plain_code(journal: Any) -> None:
     for _ in range(2):  # what was told once is told again
         with pytest.raises(OutcomeUnknown, match='not known'), record(journal, 'r'):
             run(perform(effect, pay, dies=False))
+
+
+def test_a_script_of_several_runs_in_one_session_goes_on_with_all_it_knew(tmp_path: Any) -> None:
+    asked: list[Any] = []
+
+    def model(messages: Any) -> str:
+        asked.append([message['content'] for message in messages])
+        return f'answer to {messages[-1]["content"]}'
+
+    def script(count: int) -> None:
+        agent = Agent(ScriptedModel(model))
+        for number in range(count):
+            agent.run(f'q{number}', run_id=f'r{number}', journal=tmp_path / 'runs.db')
+
+    script(2)
+    script(3)
+    assert asked[-1] == ['q0', 'answer to q0', 'q1', 'answer to q1', 'q2']
+    assert len(asked) == 3

@@ -7,7 +7,7 @@ import pytest
 from lagent.actions import Interpreter
 from lagent.agents import Agent
 from lagent.errors import RunSuspended
-from lagent.journal import Approval, SqliteJournal, edit
+from lagent.journal import Approval, SqliteJournal, approve, edit
 from lagent.llms import ScriptedModel
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage
@@ -101,3 +101,24 @@ def test_what_was_edited_is_run_again_as_it_was_run(tmp_path, ran):
     approval = Approval()
     attempt(-1)
     assert ran == ['harmless', 'harmless', 'b']
+
+
+def test_what_was_approved_is_run_again_as_code(tmp_path, ran):
+    journal = str(tmp_path / 'j.db')
+    backend = FakeBackend(lambda code: ran.append(code) or '')
+
+    def attempt(dies_at: int) -> Any:
+        with Interpreter(backend=backend, unsafe=True, rebuild='rerun') as interpreter:
+            worker = Worker(interpreter, ['a', 'b'], dies_at)
+            return worker.run('go', run_id='r', journal=journal, approval=Approval(kernel=True))
+
+    for dies_at in (1, -1):
+        with pytest.raises(RunSuspended):
+            attempt(dies_at)
+        with SqliteJournal(journal) as opened:
+            approve(opened, 'r')
+        if dies_at == 1:
+            with pytest.raises(Stop):
+                attempt(dies_at)
+    attempt(-1)
+    assert ran == ['a', 'a', 'b']

@@ -71,7 +71,7 @@ def test_a_list_says_what_waits(where: Path) -> None:
     assert result.exit_code == 0, result.output
     waiting = next(line for line in result.output.splitlines() if line.startswith('waiting'))
     assert 'suspended' in waiting
-    assert 'waits: kernel interpreter (all code needs a yes)' in waiting
+    assert 'waits: effect 2: kernel interpreter (all code needs a yes)' in waiting
     only = runs(where, 'list', '--status', 'done').output
     assert 'ended' in only
     assert 'waiting' not in only
@@ -249,3 +249,22 @@ def test_a_journal_does_not_consent_to_code_without_isolation(tmp_path: Path) ->
     result = runs(path, 'resume', 'r')
     assert result.exit_code == 2
     assert 'Give --unsafe to go on with it' in result.output
+
+
+def test_a_decision_shows_what_it_is_about(where: Path) -> None:
+    other = runs(where, 'approve', 'waiting', '--effect', '1')
+    assert other.exit_code == 2
+    assert 'about effect 1 (any more), but about 2' in ' '.join(other.output.split())
+    result = runs(where, 'approve', 'waiting', '--effect', '2')
+    assert result.exit_code == 0
+    assert 'approved: effect 2: kernel interpreter' in result.output
+    assert 'print(6 * 7)' in result.output
+
+
+def test_lines_fit_into_the_terminal(where: Path) -> None:
+    env = {'COLUMNS': '60', 'LAGENT_JOURNAL': str(where)}
+    with SqliteJournal(where) as journal, record(journal, 'long') as run:
+        run.answer = 'x' * 500
+    shown = CliRunner().invoke(cli.app, ['runs', 'show', 'long'], env=env).output
+    assert max(map(len, shown.splitlines())) <= 60
+    assert shown.splitlines()[-1].endswith('x…')

@@ -1,0 +1,200 @@
+"""Runs with tasks of their own: what is history, what is new, and what is another way."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagent.actions import AsyncActionExecutor, tool_api
+from lagent.agents import AsyncAgent
+from lagent.journal import Diverged
+from lagent.llms import AsyncScriptedModel
+from lagent.llms.scripted import Stall
+from lagent.schema import AgentMessage, FunctionCall
+
+Way = Callable[['Worker'], Awaitable[Any]]
+
+
+class Stop(Exception):
+    pass
+
+
+class Worker(AsyncAgent):
+    """Goes a way of the test's own, with a tool that notes what is done."""
+
+    def __init__(self, way: Way, model: Any = lambda _: 'said') -> None:
+        super().__init__(AsyncScriptedModel(model))
+        self.way, self.done = way, []
+
+        @tool_api
+        async def note(line: str) -> str:
+            """Note a line."""
+            await asyncio.sleep(0.02)
+            self.done.append(line)
+            return line
+
+        self.tools = AsyncActionExecutor([note])
+
+    async def forward(self, *message: AgentMessage, **kwargs: Any) -> Any:
+        return await self.way(self)
+
+    async def note(self, line: str) -> str:
+        answer = await self.tools(AgentMessage(content=FunctionCall('note', {'line': line})))
+        return str(answer.content.format_result())
+
+    async def say(self, words: str = 'q') -> str:
+        return str(await self.llm.chat([{'role': 'user', 'content': words}]))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    def attempt(way: Way, model: Any = lambda _: 'said', again: str = 'run') -> Worker:
+        worker = Worker(way, model)
+        method = getattr(worker, again)
+        told = {'run_id': 'r', 'journal': tmp_path / 'runs.db'}
+        asked = ['q'] if again == 'run' else []
+        try:
+            worker.answer = asyncio.run(method(*asked, **told)).content
+        except Exception as error:
+            error.done = worker.done
+            raise
+        return worker
+
+    return attempt
+
+
+def mailing(text: str, *, dies: bool) -> Way:
+    async def way(worker: Worker) -> Any:
+        await asyncio.gather(worker.note('a'), worker.note('b'))
+        await worker.note(f'to Ada: {text}')
+        await worker.note('to Ben')
+        if dies:
+            raise Stop
+        return 'ok'
+
+    return way
+
+
+def test_changed_code_is_not_run_behind_tasks_either(run):
+    with pytest.raises(Stop):
+        run(mailing('v1', dies=True))
+    with pytest.raises(Diverged, match='Ada: v2') as caught:
+        run(mailing('v2', dies=False))
+    assert caught.value.done == []
+    assert run(mailing('v1', dies=False)).done == []
+
+
+def test_what_a_task_had_not_begun_yet_is_done(run):
+    """Three tasks; the process dies when two of them have begun, and the third comes first."""
+
+    def way(order: str, dies: bool) -> Way:
+        async def all_of_them(worker: Worker) -> Any:
+            async def one(name: str) -> str:
+                await asyncio.sleep(0.005 * order.index(name))
+                if dies and name == 'c':
+                    await asyncio.sleep(0.3)
+                    raise Stop
+                return await worker.note(name)
+
+            return await asyncio.gather(*map(one, 'abc'))
+
+        return all_of_them
+
+    with pytest.raises(Stop):
+        run(way('abc', dies=True))
+    worker = run(way('cba', dies=False))
+    assert worker.answer == ['a', 'b', 'c']
+    assert 'c' in worker.done
+
+
+def test_an_error_that_ended_the_run_is_tried_again_whatever_other_tasks_did(run):
+    is_down = True
+
+    def model(_: Any) -> str:
+        if is_down:
+            raise ConnectionError('503')
+        return 'fine'
+
+    async def way(worker: Worker) -> Any:
+        async def notes() -> str:
+            for line in 'abc':
+                await worker.note(line)
+            return 'noted'
+
+        found = await asyncio.gather(worker.say(), notes(), return_exceptions=True)
+        for cause in (each for each in found if type(each) is ConnectionError):
+            raise RuntimeError('the run has failed') from cause
+        return found
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            run(way, model)
+    is_down = False
+    worker = run(way, model)
+    assert worker.answer == ['fine', 'noted']
+    assert worker.done == []
+
+
+def in_time(*, dies: bool) -> Way:
+    async def way(worker: Worker) -> Any:
+        try:
+            async with asyncio.timeout(0.2):
+                text = await worker.say()
+        except TimeoutError:
+            text = 'fallback'
+        await worker.note(text)
+        if dies:
+            raise Stop
+        return text
+
+    return way
+
+
+def test_a_call_that_was_cut_off_is_cut_off_again(run):
+    with pytest.raises(Stop):
+        run(in_time(dies=True), [Stall(5.0, 'slow')])
+    worker = run(in_time(dies=False), ['quick now'])
+    assert (worker.answer, worker.done) == ('fallback', [])
+    again = run(in_time(dies=False), [], 'rerun')
+    assert (again.answer, again.done) == ('fallback', [])
+
+
+def test_a_run_that_was_cut_off_asks_again(run):
+    async def cancelled(worker: Worker) -> Any:
+        async with asyncio.timeout(0.1):
+            return await worker.say()
+
+    with pytest.raises(TimeoutError):
+        run(cancelled, [Stall(5.0, 'slow')])
+    assert run(cancelled, ['quick now']).answer == 'quick now'
+
+
+@pytest.mark.parametrize('notes', [2, 3])
+def test_calls_of_one_message_belong_to_the_task_that_makes_them(run, notes):
+    """First one task is slow, then, as replies are known, the other one: batches swap places."""
+
+    def way(*, dies: bool) -> Way:
+        async def both(worker: Worker) -> Any:
+            async def one(name: str, count: int) -> str:
+                plan = await worker.say(name)
+                calls = [FunctionCall('note', {'line': plan})] * (count - 1)
+                calls.append(FunctionCall('note', {'line': f'{name} alone'}))
+                return str(len((await worker.tools(AgentMessage(content=calls))).content))
+
+            done = await asyncio.gather(one('ann', notes), one('bob', 2))
+            if dies:
+                raise Stop
+            return done
+
+        return both
+
+    async def model(messages: Any) -> str:
+        await asyncio.sleep(0.3 if messages[-1]['content'] == 'ann' else 0.0)
+        return 'plan'
+
+    with pytest.raises(Stop):
+        run(way(dies=True), model)
+    worker = run(way(dies=False), lambda _: 'never asked')
+    assert (worker.answer, worker.done) == ([str(notes), '2'], [])
