@@ -13,6 +13,7 @@ from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Run
 from lagent.journal.difference import differing, pretty
 from lagent.journal.errors import Diverged
+from lagent.journal.lost import tell_lost
 from lagent.journal.recording import Recording
 from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import Rerun
@@ -119,6 +120,11 @@ class _Turn:
         else:
             self.is_new = False
             yield from blocking_call(self._read, found, messages, session)
+            if not messages:
+                asked = (found.opening or {}).get('value')
+                yield from blocking_call(
+                    tell_lost, asked, self.journal.blob, found.id, 'what it began with'
+                )
             # What is given again has its secrets, which what is recorded has not.
             messages = messages or tuple(self.opening['messages'])
             kwargs = kwargs or self.opening['kwargs']

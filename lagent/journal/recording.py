@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from lagent.context import RunContext
@@ -27,6 +26,7 @@ from lagent.journal.errors import NothingToDecide
 from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import Entry, History
 from lagent.journal.lease import LEASE, Heartbeat
+from lagent.journal.lost import tell_lost
 from lagent.journal.redact import Redactor
 from lagent.positions import Scope, current_scope, entered
 
@@ -108,14 +108,14 @@ class Recording:
 
     def _through(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
         encoder = Encoder(self._redactor, plain=True)
-        body = encoder.encode(effect.payload)
+        body, name = encoder.encode(effect.payload), self._redactor.text(effect.name)
         asked = Record(
             type='intent',
             position='',
             time=time.time(),
             kind=effect.kind,
-            name=effect.name,
-            digest=digest_of(canonical([effect.kind, effect.name, body]).encode()),
+            name=name,
+            digest=digest_of(canonical([effect.kind, name, body]).encode()),
             body=body,
         )
         position, entry = self._history.take(current_scope() or Scope(self.run.id), asked.digest)
@@ -219,12 +219,17 @@ class Recording:
         assert outcome is not None, 'only what is over is replayed'
         self._history.replayed(doing.position)
         failed = outcome.type == 'error'
-        decode = partial(decode_error, decoder=self._decoder) if failed else self.decode
-        known = yield from blocking_call(decode, outcome.body)
+        known = yield from blocking_call(self._known, doing, outcome, failed)
         replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
         if failed:
             raise known
         return known
+
+    def _known(self, doing: '_Doing', outcome: Record, failed: bool) -> Any:
+        effect = doing.effect
+        what = f'effect {doing.position} ({effect.kind} {outcome.name})'
+        tell_lost(outcome.body, self.journal.blob, self.run.id, what)
+        return decode_error(outcome.body, self._decoder) if failed else self.decode(outcome.body)
 
     def _find_out(self, doing: '_Doing', entry: Entry) -> Flow[Ended | None]:
         """What became of an effect that was begun; None if it is to be done (again)."""
@@ -351,7 +356,7 @@ class _Doing:
             position=self.position,
             time=time.time(),
             kind=self.effect.kind,
-            name=self.effect.name,
+            name=self.asked.name,
             digest=self.asked.digest,
             body=body,
             elapsed=time.monotonic() - self.started if is_outcome and self.started else None,

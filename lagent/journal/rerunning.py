@@ -166,13 +166,14 @@ class Rerun:
     def _answer(self, effect: Effect, context: RunContext) -> Flow[Any]:
         scope = current_scope() or Scope(self.run.id)
         body = Encoder(self._redactor, plain=True).encode(effect.payload)
+        name = self._redactor.text(effect.name)
         asked = Record(
             type='intent',
             position='',
             time=time.time(),
             kind=effect.kind,
-            name=effect.name,
-            digest=digest_of(canonical([effect.kind, effect.name, body]).encode()),
+            name=name,
+            digest=digest_of(canonical([effect.kind, name, body]).encode()),
             body=body,
         )
         position, entry = self._history.take(scope, asked.digest)

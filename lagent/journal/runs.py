@@ -12,20 +12,23 @@ from typing import Any
 from lagent.context import run_context
 from lagent.errors import JournalError, RunSuspended
 from lagent.journal.approval import Approval
-from lagent.journal.codec import Decoder, Encoder
+from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.errors import (
     NoSuchRun,
     NothingToDecide,
+    NotRecordable,
     PolicyMissing,
     RunLocked,
     Unfinished,
 )
 from lagent.journal.failures import decode_error
 from lagent.journal.lease import LEASE, new_owner
+from lagent.journal.lost import tell_lost
 from lagent.journal.recording import Approver, OnUnknown, Recording
 from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import is_rerunning
+from lagent.journal.secret_fields import REDACTED
 from lagent.journal.store import SqliteJournal, SqlJournal
 
 Where = Journal | str | os.PathLike[str]
@@ -148,7 +151,7 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
     kept = policy if policy is None or _can_be_kept(policy) else _OWN_POLICY
     run = Run(
         id=run_id,
-        title=redactor.text(' '.join(title.split()))[:_TITLE],
+        title=_title(redactor.text(title)),
         created=now,
         updated=now,
         opening={'value': encoder.encode(opening), 'approval': encoder.encode(kept)},
@@ -158,6 +161,12 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
     )
     journal.begin(run, encoder.blobs)
     return options.recording(journal, run, owner)
+
+
+def _title(text: str) -> str:
+    """A line for people, of characters that every database takes."""
+    line = ' '.join(text.replace('\0', '\N{REPLACEMENT CHARACTER}').split())[:_TITLE]
+    return line.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
 
 
 def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
@@ -208,6 +217,7 @@ def answer_of(journal: Journal, run: Run) -> Any:
     """
     decoder = Decoder(journal.blob)
     outcome = run.outcome or {}
+    tell_lost(outcome.get('answer'), journal.blob, run.id, 'its answer')
     if 'error' in outcome:
         return decode_error(outcome['error'], decoder)
     return decoder.decode(outcome.get('answer'))
@@ -328,13 +338,16 @@ def approve(journal: Journal, run_id: str) -> Record:
     return _decide(journal, run_id, {'verdict': 'approve'})
 
 
-def reject(journal: Journal, run_id: str, reason: str = '') -> Record:
+def reject(
+    journal: Journal, run_id: str, reason: str = '', *, redactor: Redactor | None = None
+) -> Record:
     """Forbid what a suspended run waits for; when it is resumed, its model is told why.
 
     Args:
         journal: where it is recorded.
         run_id: the run.
         reason: for the model.
+        redactor: takes secrets out of the reason.
 
     Returns:
         The request.
@@ -342,21 +355,26 @@ def reject(journal: Journal, run_id: str, reason: str = '') -> Record:
     Raises:
         NothingToDecide: it does not wait for a decision.
     """
-    return _decide(journal, run_id, {'verdict': 'reject', 'reason': reason})
+    return _decide(journal, run_id, {'verdict': 'reject', 'reason': reason}, redactor)
 
 
-def edit(journal: Journal, run_id: str, payload: Any) -> Record:
+def edit(
+    journal: Journal, run_id: str, payload: Any, *, redactor: Redactor | None = None
+) -> Record:
     """Have something else done than what a suspended run waits for.
 
     Args:
         journal: where it is recorded.
         run_id: the run.
         payload: the code to run, or the parameters of the tool.
+        redactor: the one of the run, if it has one.
 
     Returns:
         The request.
 
     Raises:
+        NotRecordable: the payload holds a secret, or ``[redacted]`` in the place of one: the
+            journal, from which it is going to be done, keeps none.
         NothingToDecide: it does not wait for a decision, or for one that can't be edited.
     """
     request = pending(journal, run_id)
@@ -364,12 +382,24 @@ def edit(journal: Journal, run_id: str, payload: Any) -> Record:
         raise NothingToDecide(
             f'The {request.kind} call of run {run_id!r} can only be approved or rejected.'
         )
-    return _decide(journal, run_id, {'verdict': 'edit', 'payload': payload})
+    encoder = Encoder(redactor := redactor or Redactor())
+    tree = encoder.encode(payload)
+    is_kept = Decoder(encoder.blobs.__getitem__).decode(tree) == payload
+    holes = [canonical(tree).encode(), *encoder.blobs.values()]
+    if not is_kept or any(REDACTED.encode() in data for data in holes):
+        raise NotRecordable(
+            'What is to be done instead holds a secret, or [redacted] in the place of one. It '
+            'would be done without it, as a journal keeps no secrets. Nothing was decided: let the '
+            'code or the tool read it from where it is kept.'
+        )
+    return _decide(journal, run_id, {'verdict': 'edit', 'payload': payload}, redactor)
 
 
-def _decide(journal: Journal, run_id: str, verdict: dict[str, Any]) -> Record:
+def _decide(
+    journal: Journal, run_id: str, verdict: dict[str, Any], redactor: Redactor | None = None
+) -> Record:
     request = pending(journal, run_id)
-    encoder = Encoder(Redactor())
+    encoder = Encoder(redactor or Redactor())
     decision = Record(
         type='decision',
         position=request.position,
