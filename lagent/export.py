@@ -13,6 +13,7 @@ from lagent.journal.codec import Decoder
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.errors import NotReadable
 from lagent.journal.failures import decode_error
+from lagent.journal.reading import records_of
 from lagent.journal.runs import answer_of, opening_of
 from lagent.journal.timeline import plain
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
@@ -35,7 +36,7 @@ def steps(journal: Journal, run: Run) -> list[Step]:
     """
     found: dict[str, Step] = {}
     session = _session(journal, run)
-    for record in journal.records(run.id):
+    for record in records_of(journal, run.id):
         if record.type == 'intent':
             found.setdefault(
                 record.position,
@@ -86,7 +87,7 @@ def events(journal: Journal, run: Run) -> Iterator[dict[str, Any]]:
     """
     context = RunContext(_session(journal, run), run.id)
     running: dict[str, tuple[int, Effect]] = {}
-    for record in journal.records(run.id):
+    for record in records_of(journal, run.id):
         if record.type == 'intent':
             payload = _value(journal, record.body)
             effect = Effect(record.kind, record.name, payload)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from lagent.errors import JournalError
 from lagent.journal.errors import NotReadable, NotRecordable
 from lagent.journal.redact import Redactor
 from lagent.journal.secret_fields import hidden
@@ -227,10 +228,18 @@ class Decoder:
         tag = tree.get(TAG)
         if tag is None:
             return {key: self.decode(value) for key, value in tree.items()}
-        if (read := _READ.get(tag)) is not None:
-            return read(self, tree)
-        if (codec := _by_name.get(tag)) is not None:
-            return codec.decode(self.decode(tree['v']))
+        try:
+            if (read := _READ.get(tag)) is not None:
+                return read(self, tree)
+            if (codec := _by_name.get(tag)) is not None:
+                return codec.decode(self.decode(tree['v']))
+        except JournalError:
+            raise
+        except Exception as error:
+            raise NotReadable(
+                f'A record holds a value of the kind {str(tag)!r} that is damaged, or that its '
+                f'codec does not accept: {type(error).__name__}: {error}'
+            ) from error
         raise NotReadable(
             f'A record holds a value of the kind {tag!r}, which nothing in this program can read. '
             'Import the module that registers it, then try again.'

@@ -25,8 +25,9 @@ from lagent.journal.difference import diverged, pretty
 from lagent.journal.errors import NothingToDecide
 from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import Entry, History
-from lagent.journal.lease import LEASE, Heartbeat
+from lagent.journal.lease import LEASE, Heartbeat, gone
 from lagent.journal.lost import tell_lost
+from lagent.journal.reading import records_of
 from lagent.journal.redact import Redactor
 from lagent.positions import Scope, current_scope, entered
 
@@ -66,7 +67,7 @@ class Recording:
         self._owner, self._approval, self._on_unknown = owner, approval, on_unknown
         self._redactor = redactor or Redactor()
         self._decoder = Decoder(journal.blob)
-        self._history = History(journal.records(run.id))
+        self._history = History(records_of(journal, run.id))
         self._over: LagentError | None = None
         self._kept: set[str] = set()
 
@@ -197,6 +198,11 @@ class Recording:
         else:
             tree = {'answer': encoder.encode(outcome), 'state': encoder.encode(state)}
         self.journal.release(self.run.id, self._owner, status, tree, encoder.blobs)
+        gone(self._owner)
+
+    def abandon(self) -> None:
+        """Say that nothing more is done here, where the journal can't be told."""
+        gone(self._owner)
 
     def _renew(self) -> None:
         self.journal.renew(self.run.id, self._owner, time.time() + LEASE)
