@@ -302,7 +302,7 @@ def _analyst(
         llm = model_from_env(model, base_url)
     names = ', '.join(path.name for path in files or ())
     policy = policy_for_data(variant) if backend == 'docker' else None
-    interpreter = Interpreter(policy, backend, timeout=timeout, unsafe=unsafe)
+    interpreter = Interpreter(policy=policy, backend=backend, timeout=timeout, unsafe=unsafe)
     system = instruction(PromptFiles('analyst', language), interpreter)
     template = f'{system}\nFiles in the working directory: {names or "none"}\n'
     with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
