@@ -11,10 +11,10 @@ from urllib.parse import unquote
 from lagent.actions.interpreter import SandboxError
 from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
-from lagent.agents.session_keeper import (
+from lagent.agents.workspace import (
     HIDDEN,
     REVIEW,
-    SessionKeeper,
+    WorkspaceCoder,
     last_question,
     made_files,
     results_of,
@@ -31,7 +31,7 @@ _LINK = re.compile(r'\]\(([^()\n]+)\)')  # one class of characters, so that it t
 _QUOTED = re.compile(r'`([^`\n]+\.(?:png|jpe?g|svg|pdf|csv|tsv|xlsx|json|parquet|html|txt|md))`')
 
 
-class DataAnalyst(SessionKeeper):
+class DataAnalyst(WorkspaceCoder):
     """A `Coder` for data: knows the user's files, checks its answers, keeps what it made.
 
     It plans, runs code, looks at errors, corrects them, checks, and answers. A reply without code
