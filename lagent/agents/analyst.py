@@ -11,10 +11,10 @@ from urllib.parse import unquote
 from lagent.actions.interpreter import SandboxError, policy_for_data
 from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
-from lagent.agents.session_keeper import (
+from lagent.agents.workspace import (
     HIDDEN,
     REVIEW,
-    SessionKeeper,
+    WorkspaceCoder,
     last_question,
     made_files,
     results_of,
@@ -48,7 +48,7 @@ def instruction(prompts: PromptFiles, interpreter: Any) -> str:
     return prompts.text('system', libraries=prompts.text(variant, packages=more).strip())
 
 
-class DataAnalyst(SessionKeeper):
+class DataAnalyst(WorkspaceCoder):
     """A `Coder` for data: knows the user's files, checks its answers, keeps what it made.
 
     It plans, runs code, looks at errors, corrects them, checks, and answers. A reply without code
