@@ -36,14 +36,13 @@ class Effect:
         payload: what is asked: messages, parameters, or source code.
         idempotent: whether doing it twice is as good as once; always so for a model's reply.
         network: whether it can reach other machines, as far as its owner knows.
-        runs_code: whether the payload is, or holds, code that is run; always so for a kernel.
+        runs_code: whether it runs code that the model wrote; always so for the kind ``'kernel'``.
         aside: whether it is the program's own, see `beside`.
         inquire: makes the flow that finds out how the effect ended, if it was begun in an earlier
             process: it is given the effect's id (see `effect_id`) and returns `Ended`, or
             ``'not_begun'``, or None where nothing can be known.
         edited: makes the flow that does the effect with another payload, of somebody's choice.
         provider: whose API or engine the model is asked through; ``''`` where that is not known.
-        known_as: of a tool, its full name, however the model has written it.
         call_id: what the model's provider calls the tool call, where it has a name.
     """
 
@@ -57,7 +56,6 @@ class Effect:
     inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
     edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)
     provider: str = field(default='', repr=False, compare=False)
-    known_as: str = field(default='', repr=False, compare=False)
     call_id: str | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,7 +25,7 @@ from lagent.errors import ExtraMissing, JournalError, RunSuspended
 from lagent.events import as_line
 from lagent.journal import pending
 from lagent.journal import runs as runs_
-from lagent.journal.contract import Journal, Record, Run
+from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
 from lagent.journal.errors import Diverged
 from lagent.journal.lease import describe, is_gone
@@ -46,8 +47,8 @@ _STYLES = {
     'decision': 'cyan',
     'running': 'blue',
 }
+# The only factory with arguments: a journal must not say what else is called with what.
 _OWN = 'lagent.cli:remade'
-"""The only factory with arguments: a journal must not say what else is called with what."""
 
 
 class Form(StrEnum):
@@ -84,10 +85,7 @@ MadeBy = Annotated[
 @runs_app.command('list')
 def list_(
     where: Where = DEFAULT_JOURNAL,
-    status: Annotated[
-        Literal['running', 'suspended', 'ready', 'failed', 'done'] | None,
-        typer.Option(help='Only runs of this status.'),
-    ] = None,
+    status: Annotated[Status | None, typer.Option(help='Only runs of this status.')] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
 ) -> None:
     """List the latest runs; those that wait for a decision say for what."""
@@ -221,12 +219,19 @@ def resume(
     run_id: RunId,
     where: Where = DEFAULT_JOURNAL,
     agent: MadeBy = None,
+    unsafe: Annotated[
+        bool, typer.Option('--unsafe', help='Consent again to code that nothing isolates.')
+    ] = False,
 ) -> None:
     """Go on with a run that was interrupted, has failed, or has its decision."""
     console = Console()
     with _journal(where) as journal:
         run = _find(journal, run_id)
         factory = _factory(agent or run.factory, is_recorded=agent is None)
+        if factory.keywords.get('unsafe') and not unsafe:
+            raise JournalError(
+                'The run had a back end that isolates nothing. Give --unsafe to go on with it.'
+            )
         with told_errors(console), _made(factory) as resumed, subscribe(ConsoleView(console)):
             answer = _finished(resumed.run(run_id=run.id, journal=journal))
         console.print(Text(printable(str(answer.content))))
@@ -347,7 +352,7 @@ def _indented(text: str, columns: int | None) -> str:
     return '\n'.join(f'{"":{_INDENT}}{line}' for line in lines)
 
 
-def _factory(spec: str, *, is_recorded: bool) -> Callable[[], Any]:
+def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:
     """What makes the agent: ``module:function``, of ours with arguments as JSON behind it."""
     name, _, arguments = spec.partition(' ')
     module, _, attribute = name.partition(':')
@@ -360,9 +365,10 @@ def _factory(spec: str, *, is_recorded: bool) -> Callable[[], Any]:
         function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise JournalError(
-            f'{name} can not be had: {error}. Give --agent MODULE:FUNCTION.'
-        ) from None
-    return lambda: function(**(json.loads(arguments) if arguments else {}))
+            f'{module}:{attribute}, which makes the agent, could not be had: {error}. Start this '
+            'where the module can be imported, or give --agent MODULE:FUNCTION.'
+        ) from error
+    return partial(function, **(json.loads(arguments) if arguments else {}))
 
 
 def _made(factory: Callable[[], Any]) -> AbstractContextManager[Any]:

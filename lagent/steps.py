@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from lagent.utils.copies import copy_messages
+
 
 @dataclass(kw_only=True, slots=True)
 class Step:
@@ -33,3 +35,18 @@ class Step:
     position: str = ''
     call_id: str | None = None
     ended: bool = False
+
+
+def as_asked(payload: Any) -> Any:
+    """What is asked, as it is now: whoever asks may go on with the same list of messages.
+
+    Args:
+        payload: an effect's payload.
+
+    Returns:
+        A copy; the payload itself if it holds what cannot be copied.
+    """
+    try:
+        return copy_messages(payload)
+    except Exception:  # noqa: BLE001 - any object may be an argument of a tool
+        return payload

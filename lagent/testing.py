@@ -22,6 +22,7 @@ from typing import Any
 from lagent.effects import Event, subscribe
 from lagent.limits import RunUsage
 from lagent.schema import AgentMessage
+from lagent.steps import as_asked
 
 __all__ = ['Call', 'Run', 'ask', 'properties']
 
@@ -71,6 +72,7 @@ class Run:
         self.message = AgentMessage(content='')
         self.calls: list[Call] = []
         self.usage = RunUsage()
+        self._asked: dict[int, Any] = {}  # by effect, until it ends
 
     @property
     def answer(self) -> str:
@@ -159,13 +161,15 @@ class Run:
             yield self
 
     def _see(self, event: Event) -> None:
-        if event.type in ('end', 'error'):
-            effect, failed = event.effect, event.type == 'error'
+        effect, failed = event.effect, event.type == 'error'
+        if event.type == 'begin':
+            self._asked[id(effect)] = as_asked(effect.payload)
+        elif event.type in ('end', 'error'):
             self.calls.append(
                 Call(
                     effect.kind,
                     effect.name,
-                    effect.payload,
+                    self._asked.pop(id(effect), effect.payload),
                     None if failed else event.data,
                     event.data if failed else None,
                     event.replayed,

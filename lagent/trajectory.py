@@ -15,7 +15,7 @@ from typing import Any
 
 from lagent.effects import Event
 from lagent.events import TextStream, json_value
-from lagent.steps import Step
+from lagent.steps import Step, as_asked
 
 VERSION = 1
 
@@ -142,7 +142,7 @@ class Collector:
             step = Step(
                 kind=effect.kind,
                 name=effect.name,
-                payload=effect.payload,
+                payload=as_asked(effect.payload),
                 run=event.run.run_id,
                 session=event.run.session_id,
                 call_id=effect.call_id,
@@ -299,10 +299,20 @@ def _add_messages(sample: Sample, prompt: Any, reply: Any) -> None:
     if not _is_dialog(prompt):
         sample.messages = sample.message_mask = None
         return
-    replies = [_key(_as_message(turn.text, turn.tool_calls)) for turn in sample.turns]
-    said = _as_message(str(reply), getattr(reply, 'tool_calls', ()))
-    sample.messages = [*prompt, said]
-    sample.message_mask = [*(int(_key(each) in replies) for each in prompt), 1]
+    sample.message_mask = [*_mask(prompt, sample.turns), 1]
+    sample.messages = [*prompt, _as_message(str(reply), getattr(reply, 'tool_calls', ()))]
+
+
+def _mask(prompt: list[Any], turns: list[Turn]) -> list[int]:
+    """Which messages are the replies of turns; an example that reads like one stands before it."""
+    replies = [_key(_as_message(turn.text, turn.tool_calls)) for turn in turns]
+    mask = [0] * len(prompt)
+    for number in reversed(range(len(prompt))):
+        if (key := _key(prompt[number])) in replies:
+            mask[number] = 1
+            while replies.pop() != key:  # what came after it is not in this prompt
+                pass
+    return mask
 
 
 def _as_message(text: str, calls: Iterable[Any]) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Pool:
         self._turns = StartQueue(start_concurrency)
         self._ready: dict[Machine, asyncio.Task[None]] = {}  # oldest first; who watches each
         self._waiting: deque[asyncio.Future[Machine]] = deque()
-        self._starting: set[asyncio.Task[Machine]] = set()
+        self._starting: dict[asyncio.Task[Machine], bool] = {}  # whether each is a refill
         self._removals: set[asyncio.Task[None]] = set()
         self._left: dict[Machine, Exception] = {}  # could not be removed, and why
         self._full: asyncio.Future[None] | None = None
@@ -160,12 +160,17 @@ class Pool:
         """Start what is missing."""
         if self._closed:
             return
-        missing = 0 if self._pause else max(0, self._warm - len(self._ready))
-        wanted = len(self._waiting)
-        for number in range(wanted + missing - len(self._starting)):
-            task = asyncio.create_task(self._start(refill=number >= wanted), name='sandbox-warm-up')
-            self._starting.add(task)
+        wanted = max(0, len(self._waiting) - self._starts_for_sessions())
+        total = len(self._waiting) + max(0, self._warm - len(self._ready)) - len(self._starting)
+        refills = 0 if self._pause else max(0, total - wanted)
+        for refill in [False] * wanted + [True] * refills:
+            task = asyncio.create_task(self._start(refill=refill), name='sandbox-warm-up')
+            self._starting[task] = refill
             task.add_done_callback(self._started)
+
+    def _starts_for_sessions(self) -> int:
+        # A refill may be ready first, but as long as others start it may not even get its turn.
+        return sum(not refill for refill in self._starting.values())
 
     async def close(self) -> None:
         """Remove all machines that no session has. May be repeated.
@@ -236,7 +241,7 @@ class Pool:
             raise
 
     def _started(self, task: asyncio.Task[Machine]) -> None:
-        self._starting.discard(task)
+        del self._starting[task]
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
@@ -261,8 +266,8 @@ class Pool:
             self._full.set_result(None)
 
     def _failed(self, error: BaseException) -> None:
-        # Somebody else's start is under way for each who waits; only the last one's failure counts.
-        if len(self._starting) < len(self._waiting):
+        # As long as there is a start for each who waits, nobody is failed by this one.
+        if self._starts_for_sessions() < len(self._waiting):
             _fail(self._waiting.popleft(), error)
         _fail(self._full, error)
         if self._pause is None:

@@ -281,12 +281,18 @@ class ActionExecutor(Responder):
         if tool is None:
             # The parameters say nothing about the unknown tool.
             tool, parameters, api = self.invalid_action, '', 'run'
+        else:
+            # However the model spells it: policies know one name.
+            name = tool.name if api == 'run' else f'{tool.name}.{api}'
         begun = False
 
         def guarded(parameters: Any) -> Flow[ActionReturn]:
             nonlocal begun
             begun = True
             return (yield from self._guarded(tool, parameters, api))
+
+        def edited(parameters: Any) -> Flow[ActionReturn]:
+            return _told_of_edit((yield from guarded(parameters)), parameters)
 
         effect = Effect(
             'tool',
@@ -295,8 +301,7 @@ class ActionExecutor(Responder):
             idempotent=tool.declares('idempotent', api),
             network=tool.declares('network', api),
             runs_code=tool.runs_code,
-            edited=guarded,
-            known_as=tool.name if api == 'run' else f'{tool.name}.{api}',
+            edited=edited,
             call_id=_call_id.get(),
         )
         try:
@@ -338,6 +343,16 @@ class ActionExecutor(Responder):
 
     def _use(self, tool: BaseAction, parameters: Any, api: str) -> Flow[Any]:
         return call(settle, tool, parameters, api)
+
+
+def _told_of_edit(result: ActionReturn, parameters: Any) -> ActionReturn:
+    notice = (
+        'Somebody has changed the parameters before the call. It was called with: '
+        f'{json.dumps(parameters, ensure_ascii=False, default=str)}'
+    )
+    if result.errmsg:
+        return replace(result, errmsg=f'{notice}\n{result.errmsg}')
+    return replace(result, result=[{'type': 'text', 'content': notice}, *(result.result or [])])
 
 
 class AsyncActionExecutor(AsyncResponder, ActionExecutor):

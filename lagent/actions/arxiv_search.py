@@ -47,8 +47,8 @@ class _Pace:
 
 
 class _ArxivSearch(BaseAction):
-    network = True
     idempotent = True
+    network = True
     base_url = 'https://export.arxiv.org'
     pace = _Pace(_INTERVAL)
 

@@ -181,7 +181,7 @@ class BaseAction(metaclass=ToolMeta):
         idempotent: whether its APIs may be called again when nobody knows how a call ended, unless
             `tool_api` says it of one of them.
         network: whether they reach other machines.
-        runs_code: whether what they are given is code that they run.
+        runs_code: whether they run code that the model wrote.
     """
 
     __tool_description__: dict[str, Any]

@@ -15,8 +15,8 @@ _MAX_STEPS, _MAX_PLACES = 200, 5
 
 
 class _BINGMap(BaseAction):
-    network = True
     idempotent = True
+    network = True
     base_url = 'https://dev.virtualearth.net/REST/v1'
 
     def __init__(

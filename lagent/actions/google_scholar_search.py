@@ -14,8 +14,8 @@ _SHOWN = 3  # papers of an answer
 
 
 class _GoogleScholar(BaseAction):
-    network = True
     idempotent = True
+    network = True
     base_url = 'https://serpapi.com'
 
     def __init__(

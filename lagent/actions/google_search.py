@@ -14,8 +14,8 @@ _MAX_RESULTS = 100
 
 
 class _GoogleSearch(BaseAction):
-    network = True
     idempotent = True
+    network = True
     base_url = 'https://google.serper.dev'
 
     def __init__(

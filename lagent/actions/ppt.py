@@ -40,6 +40,8 @@ _SPAN = '[SPAN]'
 
 
 class _PPT(BaseAction):
+    network = True
+
     def __init__(
         self,
         theme_mapping: Mapping[str, Theme] | None = None,

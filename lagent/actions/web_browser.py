@@ -59,6 +59,7 @@ _SESSIONS = 1_000  # sessions whose results are remembered
 class _WebBrowser(BaseAction):
     """Search the web, and read pages of it."""
 
+    idempotent = True
     network = True
 
     def __init__(

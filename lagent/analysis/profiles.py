@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, Any
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -15,6 +16,8 @@ _MAX_TABLES = 30
 _MAX_NOTES = 60
 _MAX_HEAD = 2_000
 _MAX_ERROR = 1_000
+
+_SUFFIXES = {'gzip': '.gz', 'bz2': '.bz2', 'xz': '.xz'}  # by which pandas knows them itself
 
 _SHOWN_COLUMNS = 30
 _SHOWN_CELL = 40
@@ -89,8 +92,10 @@ class FileProfile(_Part):
         path: where it lies in the workspace.
         size: bytes.
         kind: what it is: ``'table'`` (text with separated fields), ``'workbook'``, ``'json'``,
-            ``'json lines'``, ``'parquet'``, ``'database'``, ``'archive'``, ``'gzip'``,
-            ``'image'``, ``'pdf'``, ``'text'``, ``'binary'``, ``'empty'`` or ``'unknown'``.
+            ``'json lines'``, ``'parquet'``, ``'database'``, ``'archive'``, ``'image'``,
+            ``'pdf'``, ``'text'``, ``'binary'``, ``'empty'`` or ``'unknown'``.
+        compression: what it was compressed with, by its name in pandas; `kind` and all else are
+            of what is inside.
         encoding: name of the encoding of a text.
         delimiter: what separates the fields of a table; None for a single column.
         decimal: what stands before the decimals of its numbers.
@@ -106,6 +111,7 @@ class FileProfile(_Part):
     path: str
     size: Count = 0
     kind: Short = 'unknown'
+    compression: Literal['gzip', 'bz2', 'xz'] | None = None
     encoding: Short | None = None
     delimiter: Annotated[str, Field(max_length=1)] | None = None
     decimal: Annotated[str, Field(max_length=1)] = '.'
@@ -122,16 +128,27 @@ class FileProfile(_Part):
         """How pandas reads it; ``''`` where no plain call does."""
         name = repr(self.path)
         if self.kind == 'table':
-            return f'pd.read_csv({", ".join([name, *self._csv_options()])})'
+            options = [*self._csv_options(), *self._unpacking()]
+            return f'pd.read_csv({", ".join([name, *options])})'
+        if self.kind in ('json', 'json lines'):
+            lines = ['lines=True'] if self.kind == 'json lines' else []
+            options = [*lines, *self._unpacking()]
+            return f'pd.read_json({", ".join([name, *options])})' if lines or self.tables else ''
+        if self.compression:
+            return ''
         if self.kind == 'workbook':
             sheets = [f'sheet_name={table.name!r}' for table in self.tables[:1]]
             rows = max((table.header_rows for table in self.tables[:1]), default=1)
             header = [f'header={list(range(rows))}'] if rows > 1 else []
             return f'pd.read_excel({", ".join([name, *sheets, *header])})'
-        simple = {'parquet': 'read_parquet({})', 'json lines': 'read_json({}, lines=True)'}
-        if self.kind == 'json' and self.tables:
-            return f'pd.read_json({name})'
-        return f'pd.{simple[self.kind].format(name)}' if self.kind in simple else ''
+        return f'pd.read_parquet({name})' if self.kind == 'parquet' else ''
+
+    def _unpacking(self) -> Iterable[str]:
+        if (
+            self.compression
+            and PurePosixPath(self.path).suffix.lower() != _SUFFIXES[self.compression]
+        ):
+            yield f'compression={self.compression!r}'
 
     def _csv_options(self) -> Iterable[str]:
         if self.delimiter not in (None, ','):

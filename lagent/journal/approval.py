@@ -12,9 +12,9 @@ class Approval:
     """A policy; any function of an effect and its run that gives a reason or None is one too.
 
     Attributes:
-        kernel: all code that is run, by interpreters and by tools.
-        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``), however a
-            model writes them; True for all tools.
+        kernel: all code that is run, also by tools that say they run code.
+        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``); True for
+            all tools.
         network: what can reach other machines, as far as tools and interpreters declare it.
         tokens_above: model calls of a run that has used more tokens already.
         cost_above: model calls of a run that has cost more already, by the `RunLimits.prices` that
@@ -41,7 +41,7 @@ class Approval:
         """
         if self.kernel and (effect.kind == 'kernel' or effect.runs_code):
             return 'all code needs a yes'
-        if effect.kind == 'tool' and (self._names(effect.name) or self._names(effect.known_as)):
+        if effect.kind == 'tool' and self._names(effect.name):
             return 'this tool needs a yes'
         if effect.network and self.network:
             return 'it can reach the network'
@@ -60,4 +60,5 @@ class Approval:
     def _names(self, name: str) -> bool:
         if isinstance(self.tools, bool):
             return self.tools
-        return name in self.tools or name.partition('.')[0] in self.tools
+        tool, _, api = name.partition('.')
+        return any(each in self.tools for each in (name, tool, f'{tool}.{api or "run"}'))

@@ -68,8 +68,14 @@ def is_gone(owner: str) -> bool:
         here = _machine()
         if here is None or said['boot'] != here or said['started'] is None:
             return False
-        return bool(_started(said['pid']) != said['started'])
-    except (ValueError, KeyError, TypeError):
+        os.kill(said['pid'], 0)
+        started = _started(said['pid'])
+        return started is not None and bool(started != said['started'])
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # there is one, of another user, and /proc may not show it
+    except (ValueError, KeyError, TypeError, OverflowError):
         return False
 
 
@@ -82,13 +88,16 @@ def _machine() -> str | None:
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in ticks after the boot (proc(5), field 22 of stat)."""
+    """When a process was started, in ticks after the boot (proc(5), field 22 of stat).
+
+    Of one that has ended and waits for its parent it is ``''``; None where it cannot be seen.
+    """
     try:
         stat = Path(f'/proc/{pid}/stat').read_text()
     except OSError:
         return None
     state, *fields = stat.rpartition(') ')[2].split()
-    return None if state in 'ZX' else fields[18]
+    return '' if state in 'ZX' else fields[18]
 
 
 class Heartbeat:

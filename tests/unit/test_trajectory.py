@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from lagent.agents import Agent, Coder
 from lagent.effects import subscribe
 from lagent.llms import Completion, ScriptedModel, ToolCall
 from lagent.schema import AgentMessage
-from lagent.steps import Step
+from lagent.steps import Step, as_asked
+from lagent.testing import ask
 from lagent.trajectory import Collector, Sample, samples, write_samples
 from sandbox import FakeBackend
 
@@ -123,6 +125,50 @@ def test_texts_that_go_on_are_one_conversation() -> None:
     assert first.message_mask == [0, 0, 1, 0, 1]
     assert [turn.text for turn in first.turns] == ['a', 'b']
     assert second.message_mask == [0, 0, 1]
+
+
+def test_an_example_that_reads_like_a_reply_is_not_trained() -> None:
+    shots = [{'role': 'user', 'content': '2+2?'}, {'role': 'assistant', 'content': '4'}]
+    first = [*shots, {'role': 'user', 'content': '1+3?'}]
+    second = [*first, {'role': 'assistant', 'content': '4'}, {'role': 'user', 'content': '2+3?'}]
+    (sample,) = samples([asked('4', first), asked('5', second)])
+    assert sample.message_mask == [0, 0, 0, 1, 0, 1]
+
+
+def test_of_replies_that_are_not_in_the_prompt_any_more_the_others_are_found() -> None:
+    dialog = [{'role': 'user', 'content': 'q'}]
+    kept = [*dialog, {'role': 'assistant', 'content': 'a'}, {'role': 'user', 'content': 'r'}]
+    first, second = (reply('a', [1], [2]), reply('edited later', [1, 2, 3], [4]))
+    last = [*kept, {'role': 'assistant', 'content': 'shorter'}, {'role': 'user', 'content': 's'}]
+    third = reply('c', [1, 2, 3, 4, 5], [6])
+    (sample,) = samples([asked(first, dialog), asked(second, kept), asked(third, last)])
+    assert sample.message_mask == [0, 1, 0, 0, 0, 1]
+
+
+class InPlace(Agent):
+    """Goes on with the list of messages that it has given to the model."""
+
+    def forward(self, *message: AgentMessage, **kwargs: Any) -> Any:
+        dialog = [{'role': 'user', 'content': '1+3?'}]
+        reply = self.llm.chat(dialog)
+        dialog.append({'role': 'assistant', 'content': str(reply)})
+        dialog.append({'role': 'user', 'content': '2+3?'})
+        return self.llm.chat(dialog)
+
+
+def test_what_was_asked_is_what_was_asked_then() -> None:
+    collector = Collector()
+    with subscribe(collector):
+        run = ask(InPlace(ScriptedModel(['4', '5'])), 'Go')
+    (sample,) = collector.samples()
+    assert [turn.text for turn in sample.turns] == ['4', '5']
+    assert sample.message_mask == [0, 1, 0, 1]
+    assert run.model_calls[0].asked == [{'role': 'user', 'content': '1+3?'}]
+
+
+def test_what_cannot_be_copied_is_kept_as_it_is() -> None:
+    payload = {'lock': threading.Lock()}
+    assert as_asked(payload) is payload
 
 
 def test_native_tool_calls_are_kept_and_joined() -> None:

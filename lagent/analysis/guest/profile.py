@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .compressed import compressed_profile, compression, is_tar, tar_profile
 from .containers import archive_profile, database_profile, parquet_profile
 from .delimited import text_profile
 from .documents import Unreadable, image_profile, json_profile, lines_profile, pdf_profile
 
+_HEAD_BYTES = 512  # a tape archive is told from its first block
 _MAX_TEXT = 200  # characters of one cell or name
 _MAX_PROFILE = 200_000  # characters; a wide table with long names is told in part
 
@@ -38,9 +40,7 @@ def _by_content(path: Path, head: bytes) -> Profile | None:
             return reader(path)
     if head.startswith(b'\xd0\xcf\x11\xe0'):
         raise Unreadable('an old Office file (before 2007), which is not looked into here')
-    if head.startswith(b'\x1f\x8b'):
-        return {'kind': 'gzip', 'notes': ['compressed with gzip; unpack it first']}
-    return None
+    return tar_profile(path) if is_tar(head) else None
 
 
 _CLAIMED: dict[str, Callable[[Path], Profile]] = {
@@ -64,6 +64,14 @@ def _by_name(path: Path, size: int) -> Profile | None:
     return reader(path) if reader else None  # which says what is wrong with it
 
 
+def _look_at(path: Path) -> Profile:
+    with path.open('rb') as file:
+        head = file.read(_HEAD_BYTES)
+    size = path.stat().st_size
+    found = _by_content(path, head) or _by_name(path, size) or text_profile(path, size)
+    return found or {'kind': 'binary', 'notes': []}
+
+
 def profile_file(path: Path) -> Profile:
     """Describe a file; never raises for what is in it."""
     about: Profile = {'kind': 'unknown', 'size': 0}
@@ -74,11 +82,8 @@ def profile_file(path: Path) -> Profile:
         about['size'] = status.st_size
         if status.st_size == 0:
             return {**about, 'kind': 'empty', 'notes': ['the file is empty: 0 bytes']}
-        with path.open('rb') as file:
-            head = file.read(64)
-        found = _by_content(path, head) or _by_name(path, status.st_size)
-        if found is None:
-            found = text_profile(path, status.st_size) or {'kind': 'binary', 'notes': []}
+        packed = compression(path)
+        found = compressed_profile(path, packed, _look_at) if packed else _look_at(path)
         return _bounded(_short({**about, **found}))
     except Unreadable as error:
         return {**about, 'error': str(error)[:1_000]}

@@ -169,7 +169,11 @@ def test_a_tool_can_be_edited_and_rejected(tmp_path: Path) -> None:
         reject(journal, 'b', 'too rude')
         with record(journal, 'a'):
             result = work()
-        assert (result.format_result(), result.args) == ('sent kind', {'text': 'kind'})
+        assert result.args == {'text': 'kind'}
+        assert result.format_result() == (
+            'Somebody has changed the parameters before the call. It was called with: '
+            '{"text": "kind"}\nsent kind'
+        )
         with record(journal, 'b'):
             assert work().errmsg == 'Not done: it was rejected. too rude'
     assert sent == ['kind']

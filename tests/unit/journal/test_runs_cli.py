@@ -157,6 +157,17 @@ def test_a_recorded_factory_is_called_without_arguments(tmp_path: Path, spec: st
     assert '--agent MODULE:FUNCTION' in result.output
 
 
+@pytest.mark.parametrize('spec', ['nosuch_module:f', 'os:nosuch'])
+def test_a_factory_that_is_not_there_is_told(where: Path, spec: str) -> None:
+    result = runs(where, 'resume', 'waiting', '--agent', spec)
+    assert result.exit_code == 2
+    assert f'{spec}, which makes the agent, could not be had' in ' '.join(result.output.split())
+
+
+def test_a_status_that_does_not_exist_is_refused(where: Path) -> None:
+    assert runs(where, 'list', '--status', 'nonsense').exit_code == 2
+
+
 def test_old_runs_are_pruned(where: Path) -> None:
     assert runs(where, 'prune').output == '0 runs removed\n'
     assert runs(where, 'prune', '--days', '0').output == '1 runs removed\n'
@@ -223,17 +234,6 @@ def test_a_decision_shows_what_it_is_about(where: Path) -> None:
     assert 'print(6 * 7)' in result.output
 
 
-@pytest.mark.parametrize('name', ['nosuch:f', 'os:nosuch'])
-def test_an_agent_that_is_not_there_is_told(where: Path, name: str) -> None:
-    result = runs(where, 'resume', 'waiting', '--agent', name)
-    assert result.exit_code == 2
-    assert f'{name} can not be had' in result.output
-
-
-def test_there_is_no_such_status(where: Path) -> None:
-    assert runs(where, 'list', '--status', 'nonsense').exit_code == 2
-
-
 def test_lines_fit_into_the_terminal(where: Path) -> None:
     env = {'COLUMNS': '60', 'LAGENT_JOURNAL': str(where)}
     with SqliteJournal(where) as journal, record(journal, 'long') as run:
@@ -243,12 +243,28 @@ def test_lines_fit_into_the_terminal(where: Path) -> None:
     assert shown.splitlines()[-1].endswith('x…')
 
 
-def test_a_journal_does_not_say_what_is_called_with_what(where: Path, tmp_path: Path) -> None:
-    spec = 'lagent.utils:create_object {"config": {"type": "pathlib.Path"}}'
-    with make() as agent, pytest.raises(RunSuspended):
-        told = {'approval': Approval(kernel=True), 'factory': spec}
-        agent.run('q', run_id='hostile', journal=where, **told)
-    for command in ('replay', 'resume'):
-        result = runs(where, command, 'hostile')
+@pytest.mark.parametrize(
+    'spec',
+    [
+        'lagent.utils:create_object {"config": {"type": "subprocess.Popen", "args": ["true"]}}',
+        'lagent.cli:remade_otherwise {}',
+    ],
+)
+def test_no_other_function_is_called_with_what_a_journal_says(tmp_path: Path, spec: str) -> None:
+    path = tmp_path / 'runs.db'
+    with pytest.raises(ValueError, match='down'):
+        Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path, factory=spec)
+    for command in ('resume', 'replay'):
+        result = runs(path, command, 'r')
         assert result.exit_code == 2
-        assert 'does not say how the agent is made' in result.output
+        assert '--agent MODULE:FUNCTION' in result.output
+
+
+def test_a_journal_does_not_consent_to_code_without_isolation(tmp_path: Path) -> None:
+    path = tmp_path / 'runs.db'
+    spec = 'lagent.cli:remade {"files": [], "backend": "local", "unsafe": true}'
+    with pytest.raises(ValueError, match='down'):
+        Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path, factory=spec)
+    result = runs(path, 'resume', 'r')
+    assert result.exit_code == 2
+    assert 'Give --unsafe to go on with it' in result.output

@@ -1,6 +1,7 @@
 """Both databases keep the contract: all or nothing, durable, one executor at a time."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from lagent.journal import (
     SchemaTooNew,
     SqliteJournal,
     SqlJournal,
+    lease,
     tables,
 )
 from lagent.journal.lease import Heartbeat, describe, is_gone, new_owner
@@ -113,6 +115,20 @@ def test_a_lease_that_ran_out_is_taken_over_and_its_holder_is_fenced_off(
     assert any_journal.records('r') == []
     with pytest.raises(NotReadable):
         any_journal.blob('b')
+
+
+def test_a_process_that_cannot_be_seen_is_not_taken_for_a_dead_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine = new_owner()
+    monkeypatch.setattr(lease, '_started', lambda pid: None)  # as with hidepid for /proc
+    assert not is_gone(mine)
+
+    def of_another_user(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, 'kill', of_another_user)
+    assert not is_gone(mine)
 
 
 def test_a_dead_holder_is_seen_at_once(any_journal: SqlJournal) -> None:

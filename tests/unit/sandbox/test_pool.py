@@ -246,6 +246,24 @@ async def test_the_failure_of_a_refill_is_nobody_elses():
         assert (await waiting).id == 'a'
 
 
+async def test_nobody_waits_for_a_refill_that_gets_no_turn(monkeypatch):
+    monkeypatch.setattr(sandbox.pool, '_SHORTEST_PAUSE', 600.0)
+    backend = Factory(permissions=0)
+    async with AsyncSandboxManager(backend=backend, warm=4, start_concurrency=2) as manager:
+        await until(lambda: backend.starting == 1)
+        smaller = manager.policy.tighten(memory=manager.policy.memory // 2)
+        other = asyncio.create_task(manager.session('other', policy=smaller))
+        await until(lambda: backend.starting == 2)
+        backend.failure = SandboxError('no')
+        backend.allow()
+        await until(lambda: backend.starting == 1)  # three refills are left, behind the other one
+        backend.failure = None
+        waiting = asyncio.create_task(manager.session('a'))
+        await until(lambda: backend.starting == 2)
+        backend.allow(2)
+        assert [box.id for box in await asyncio.gather(waiting, other)] == ['a', 'other']
+
+
 async def test_a_caller_that_gives_up_leaves_its_machine_to_the_next():
     backend = Factory(permissions=0)
     async with AsyncSandboxManager(backend=backend, warm=1) as manager:
