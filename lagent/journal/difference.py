@@ -14,7 +14,12 @@ _WIDTH = 160
 
 
 def diverged(
-    position: str, recorded: Record | None, asked: Record | None, text: Callable[[Any], str]
+    position: str,
+    recorded: Record | None,
+    asked: Record | None,
+    text: Callable[[Any], str],
+    *,
+    done: bool = False,
 ) -> Diverged:
     """The error that says where a run took another way.
 
@@ -23,6 +28,7 @@ def diverged(
         recorded: what the journal says was asked; None for nothing.
         asked: what is asked now; None for nothing.
         text: makes a text of the body of a record.
+        done: whether something new was done in this attempt.
 
     Returns:
         The error, not raised.
@@ -32,7 +38,7 @@ def diverged(
         difference = ''.join(
             f'  {line}\n' for line in differing(_payload(recorded, text), _payload(asked, text))
         )
-    return Diverged(position, summary(recorded, text), summary(asked, text), difference)
+    return Diverged(position, summary(recorded, text), summary(asked, text), difference, done)
 
 
 def summary(record: Record | None, text: Callable[[Any], str]) -> str | None:

@@ -44,32 +44,40 @@ class LeaseLost(JournalError):
 
 
 class Diverged(JournalError):
-    """The code took another way than the journal says; nothing was done.
+    """The code took another way than the journal says; nothing more was done.
 
     Attributes:
         position: the first effect that differs.
         recorded: what the journal has there, as text; None for nothing.
         asked: what the code asks for now; None for nothing.
+        done: whether something new was done in this attempt before it was seen.
     """
 
     code = 'diverged'
 
     def __init__(
-        self, position: str, recorded: str | None, asked: str | None, difference: str = ''
+        self,
+        position: str,
+        recorded: str | None,
+        asked: str | None,
+        difference: str = '',
+        done: bool = False,
     ) -> None:
+        what = 'What this attempt has done is recorded, nothing more' if done else 'Nothing'
         super().__init__(
             f'The run took another way than its journal, first at effect {position}.\n'
             f'recorded: {recorded or "nothing more"}\n'
             f'now:      {asked or "the run ends"}\n'
             f'{difference}'
-            'Nothing was done. Use the code, prompts and tools that it began with, or begin a new '
+            f'{what} was done. Use the code, prompts and tools that it began with, or begin a new '
             'run.'
         )
         self.position, self.recorded, self.asked = position, recorded, asked
-        self.difference = difference
+        self.difference, self.done = difference, done
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.position, self.recorded, self.asked, self.difference)
+        made_of = (self.position, self.recorded, self.asked, self.difference, self.done)
+        return type(self), made_of
 
 
 class EndedOtherwise(Diverged):

@@ -75,6 +75,7 @@ class Recording:
         self._over: LagentError | None = None
         self._kept: set[str] = set()
         self._main: Any = None
+        self._has_done = False
         self._asking = Asking(self._redactor, self._kept)
 
     @contextmanager
@@ -122,7 +123,8 @@ class Recording:
         doing = Doing(effect, context, position, asked, blobs, self._history.number_of(who))
         if entry is not None:
             if entry.intent.digest != asked.digest:
-                raise diverged(position, entry.intent, asked, partial(self._text_of, blobs))
+                text = partial(self._text_of, blobs)
+                raise diverged(position, entry.intent, asked, text, done=self._has_done)
             if entry.is_over:
                 return (yield from self._replay(doing, entry))
             if (seconds := entry.seconds_to_a_cut) is not None:
@@ -189,7 +191,8 @@ class Recording:
             raise self._over
         entry = self._history.left_over()
         if entry is not None:
-            raise diverged(entry.intent.position, entry.intent, None, partial(self._text_of, {}))
+            text, intent = partial(self._text_of, {}), entry.intent
+            raise diverged(intent.position, intent, None, text, done=self._has_done)
 
     def release(self, status: Status, outcome: Any = None, state: Any = None) -> None:
         """Say how the attempt has ended, and give the lease back; waits for the disk.
@@ -329,7 +332,7 @@ class Recording:
             doing.blobs,
             durable=not doing.effect.repeatable,
         )
-        doing.started = time.monotonic()
+        doing.started, self._has_done = time.monotonic(), True
         with entered(Scope(self.run.id, doing.position)):
             try:
                 result = yield from flow

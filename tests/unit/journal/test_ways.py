@@ -58,7 +58,7 @@ def run(tmp_path: Path) -> Any:
         try:
             worker.answer = asyncio.run(method(*asked, **told)).content
         except Exception as error:
-            error.done = worker.done
+            error.noted = worker.done
             raise
         return worker
 
@@ -82,7 +82,7 @@ def test_changed_code_is_not_run_behind_tasks_either(run):
         run(mailing('v1', dies=True))
     with pytest.raises(Diverged, match='Ada: v2') as caught:
         run(mailing('v2', dies=False))
-    assert caught.value.done == []
+    assert caught.value.noted == []
     assert run(mailing('v1', dies=False)).done == []
 
 
@@ -198,3 +198,19 @@ def test_calls_of_one_message_belong_to_the_task_that_makes_them(run, notes):
         run(way(dies=True), model)
     worker = run(way(dies=False), lambda _: 'never asked')
     assert (worker.answer, worker.done) == ([str(notes), '2'], [])
+
+
+def test_what_was_done_before_another_end_is_not_denied(run):
+    def way(*lines: str, dies: bool = False) -> Way:
+        async def notes(worker: Worker) -> Any:
+            await asyncio.gather(*map(worker.note, lines))
+            if dies:
+                raise Stop
+
+        return notes
+
+    with pytest.raises(Stop):
+        run(way('a', 'b', dies=True))
+    with pytest.raises(Diverged, match='the run ends\nWhat this attempt has done') as caught:
+        run(way('a', 'c'))  # it may have been a task that had not begun yet
+    assert (caught.value.position, caught.value.done) == ('2', True)
