@@ -12,7 +12,7 @@ from lagent.flow import Flow, blocking_call
 from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Run
 from lagent.journal.difference import differing, pretty
-from lagent.journal.errors import Diverged
+from lagent.journal.errors import Diverged, NotRecordable
 from lagent.journal.lost import tell_lost
 from lagent.journal.reading import damaged
 from lagent.journal.recording import Recording
@@ -238,24 +238,21 @@ class _Turn:
         self.opening = opening
 
     def _recall(self, found: Run) -> AgentMessage:
-        """The answer of a run that has ended; an agent that knows no more learns what it knew."""
+        """The answer of a run that has ended; an agent that is where it began learns the rest."""
         state = Decoder(self.journal.blob).decode((found.outcome or {}).get('state'))
-        session = self.opening['session']
-        memories = (manager.get(session) for _, manager in self.agent._memories())
-        knows_something = any(memory is not None and memory.get_memory() for memory in memories)
-        if state and (not knows_something or self._is_at_the_beginning()):
+        known = self._state()
+        if state and (not any(known.values()) or self._is_same(known, self.opening['state'])):
             self._restore(state)
         answer: AgentMessage = answer_of(self.journal, found)
         return answer
 
-    def _is_at_the_beginning(self) -> bool:
-        """Whether the agent remembers just what it did when the run began."""
-        redactor = self.options.redactor or Redactor()
-        now, then = (
-            canonical(Encoder(redactor).encode(state))
-            for state in (self._state(), self.opening['state'])
-        )
-        return now == then
+    def _is_same(self, *states: dict[str, Any]) -> bool:
+        encoder = Encoder(self.options.redactor or Redactor())
+        said = ({key: saved for key, saved in state.items() if saved} for state in states)
+        try:
+            return len({canonical(encoder.encode(each)) for each in said}) == 1
+        except NotRecordable:  # what the agent knows now is of no run
+            return False
 
     def _state(self) -> dict[str, Any]:
         session = self.opening['session']
