@@ -1,0 +1,133 @@
+"""What of a kernel's outputs goes into the page, and what is served beside it.
+
+The page itself gets text and cleaned tables. Images and HTML as it came are kept under the digest
+of their bytes, and served from addresses of their own with policies that let nothing run.
+"""
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from lagent.analysis.sanitize import safe_html
+from lagent.ui.text import shown
+
+IMAGES = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml')
+_LARGEST = 16 << 20  # bytes of one image
+_ALL = 128 << 20  # bytes of all that a session keeps
+_MOST_HTML = 400_000  # characters that are cleaned for the page
+_ALT = 200
+
+
+class Media:
+    """Images and HTML of a session, by the digest of their bytes; the oldest go first."""
+
+    def __init__(self, limit: int = _ALL) -> None:
+        self._limit, self._size = limit, 0
+        self._kept: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+
+    def keep(self, mime: str, data: bytes) -> str | None:
+        """Keep something.
+
+        Args:
+            mime: what it is.
+            data: its bytes.
+
+        Returns:
+            Its name; None for what is too large.
+        """
+        if len(data) > min(_LARGEST, self._limit):
+            return None
+        name = hashlib.sha256(mime.encode() + b'\0' + data).hexdigest()[:32]
+        if name not in self._kept:
+            self._kept[name] = (mime, data)
+            self._size += len(data)
+        self._kept.move_to_end(name)
+        while self._size > self._limit:
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self._size -= len(dropped)
+        return name
+
+    def get(self, name: str) -> tuple[str, bytes] | None:
+        """What is kept under a name.
+
+        Args:
+            name: the name.
+
+        Returns:
+            What it is, and its bytes; None where there is nothing.
+        """
+        return self._kept.get(name)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+        self._size = 0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An output as the page shows it.
+
+    Attributes:
+        kind: see `sandbox.Output`.
+        text: its plain text, or what an image shows.
+        image: name of its image in `Media`.
+        table: HTML that was cleaned.
+        frame: name of its HTML in `Media`, as it came.
+        notes: what is left out.
+    """
+
+    kind: str
+    text: str = ''
+    image: str | None = None
+    table: str = ''
+    frame: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_text(cls, kind: str, text: str) -> 'Shown':
+        """What was printed.
+
+        Args:
+            kind: ``'stdout'`` or ``'stderr'``.
+            text: what.
+
+        Returns:
+            How it is shown.
+        """
+        return cls(kind, shown(text))
+
+    @classmethod
+    def of(cls, output: Any, media: Media) -> 'Shown':
+        """Any output.
+
+        Args:
+            output: a `sandbox.Output`.
+            media: where its image and its HTML are kept.
+
+        Returns:
+            How it is shown.
+        """
+        text = shown(output.text)
+        notes = tuple(
+            f'{shown(mime, 100)}, {size:,} bytes, is too large and was left out'
+            for mime, size in output.left_out.items()
+        )
+        for mime in IMAGES:
+            if (data := _bytes(output.data.get(mime))) is None:
+                continue
+            if name := media.keep(mime, data):
+                return cls(output.kind, text[:_ALT] or 'plot', image=name, notes=notes)
+            notes += (f'{mime}, {len(data):,} bytes, is too large to be shown',)
+        html = output.data.get('text/html')
+        if isinstance(html, str) and html.strip():
+            is_plain = 'class="dataframe"' in html  # pandas' own, which has no styles to lose
+            frame = None if is_plain else media.keep('text/html', html.encode('utf-8', 'replace'))
+            table = safe_html(html).strip() if len(html) <= _MOST_HTML else ''
+            return cls(output.kind, text, table=table, frame=frame, notes=notes)
+        return cls(output.kind, text, notes=notes)
+
+
+def _bytes(data: Any) -> bytes | None:
+    return data.encode('utf-8', 'replace') if isinstance(data, str) else data
