@@ -83,7 +83,7 @@ class Pages:
             Route('/static/code.css', self.code_css),
             Mount('/static', static),
             Route(f'{one}/files', self.upload, methods=['POST']),
-            Route(f'{one}/files/{{path:path}}', self.download),
+            Route(f'{one}/files', self.download),
             Route(f'{one}/notebook', self.notebook),
             Route(f'{one}/media/{{name}}', self.media),
             Route(f'{one}/ask', self.ask, methods=['POST']),
@@ -188,7 +188,7 @@ class Pages:
 
     async def download(self, request: Request) -> Response:
         """A file of the session: always as a download, but for a picture that the page shows."""
-        session, name = self._session(request), request.path_params['path']
+        session, name = self._session(request), request.query_params.get('name', '')
         is_shown = request.query_params.get('show') == '1'
         return await self._file(lambda folder: session.download(name, folder), is_shown=is_shown)
 

@@ -64,7 +64,7 @@ class Reply(Block):
 
     kind = 'reply'
     model: str
-    text: Growing = field(default_factory=lambda: Growing(64_000))
+    text: Growing = field(default_factory=Growing)
     seconds: float | None = None
     tokens: int | None = None
     error: str = ''

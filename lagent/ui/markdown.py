@@ -140,7 +140,7 @@ def _image(token: Token, linked: Linked) -> Token:
     own = linked(source)
     html = Token('html_inline', '', 0)
     if own and source.lower().endswith(_PICTURES):
-        html.content = f'<img src="{escape(own)}?show=1" alt="{words}" loading="lazy">'
+        html.content = f'<img src="{escape(own)}&amp;show=1" alt="{words}" loading="lazy">'
     elif own:
         html.content = f'<a href="{escape(own)}" download="">{words}</a>'
     elif _is_outside(source):

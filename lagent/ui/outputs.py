@@ -1,7 +1,8 @@
 """What of a kernel's outputs goes into the page, and what is served beside it.
 
-The page itself gets text and cleaned tables. Images and HTML as it came are kept under the digest
-of their bytes, and served from addresses of their own with policies that let nothing run.
+The page itself gets text and cleaned tables. Images, and HTML with its own styles, are kept under
+the digest of their bytes, and served from addresses of their own with policies that let nothing
+run.
 """
 
 import hashlib
@@ -9,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from lagent.analysis.sanitize import safe_html
+from lagent.analysis.sanitize import safe_html, styled_html
 from lagent.ui.text import shown
 
 IMAGES = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml')
@@ -74,7 +75,7 @@ class Shown:
         text: its plain text, or what an image shows.
         image: name of its image in `Media`.
         table: HTML that was cleaned.
-        frame: name of its HTML in `Media`, as it came.
+        frame: name of its HTML in `Media`, with its own styles.
         notes: what is left out.
     """
 
@@ -123,8 +124,13 @@ class Shown:
         html = output.data.get('text/html')
         if isinstance(html, str) and html.strip():
             is_plain = 'class="dataframe"' in html  # pandas' own, which has no styles to lose
-            frame = None if is_plain else media.keep('text/html', html.encode('utf-8', 'replace'))
-            table = safe_html(html).strip() if len(html) <= _MOST_HTML else ''
+            frame, table = None, ''
+            if len(html) <= _MOST_HTML:
+                table = safe_html(html).strip()
+                styled = b'' if is_plain else styled_html(html).strip().encode('utf-8', 'replace')
+                frame = media.keep('text/html', styled) if styled else None
+            else:
+                notes += (f'text/html, {len(html):,} characters, is too large to be shown',)
             return cls(output.kind, text, table=table, frame=frame, notes=notes)
         return cls(output.kind, text, notes=notes)
 

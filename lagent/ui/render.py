@@ -128,7 +128,7 @@ class Page:
         name = own_name(target)
         if not any(info.path == name for info, _ in session.files):
             return None
-        return f'{self._base}/s/{session.number}/files/{quote(name)}'
+        return f'{self._base}/s/{session.number}/files?name={quote(name)}'
 
 
 def _templates() -> dict[str, str]:

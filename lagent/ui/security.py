@@ -39,6 +39,8 @@ _HEADERS = {
     'x-content-type-options': 'nosniff',
     'x-frame-options': 'DENY',
     'referrer-policy': 'no-referrer',
+    # Else the names of all links are looked up, and a name can carry what nobody should know.
+    'x-dns-prefetch-control': 'off',
     'cross-origin-opener-policy': 'same-origin',
     'cross-origin-resource-policy': 'same-origin',
     'permissions-policy': 'camera=(), geolocation=(), microphone=(), payment=(), usb=()',

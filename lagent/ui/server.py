@@ -5,7 +5,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,7 +72,8 @@ def serve(
         _tell(console, 'The page, once:', keys.link(origin))
         console.print('Ctrl-C ends, and removes the sandboxes.', style='dim')
         try:
-            with _opened(keys.link(origin), open_browser):
+            # Ctrl-C, which uvicorn raises once more when it has ended, is how one leaves.
+            with _opened(keys.link(origin), open_browser), suppress(KeyboardInterrupt):
                 server.run(sockets=[listening])
         finally:
             sessions.close_all()

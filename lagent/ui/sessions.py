@@ -103,10 +103,11 @@ class Session:
             question: the question.
 
         Raises:
-            Refused: something else is being done.
+            Refused: another one is being answered.
         """
         with self._lock:
-            self._refuse_busy()
+            if self._turn is not None:
+                raise Refused('Another question is being answered. Wait for it, or stop it first.')
             self._turn = turn = Turn(self._add, self._change, self.media)
             self.is_stopping = False
             self._dialogue.begin()

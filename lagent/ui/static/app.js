@@ -145,6 +145,8 @@ function fit(field) {
   while (field.scrollHeight > field.clientHeight && field.rows < 8) field.rows += 1;
 }
 
+const wide = matchMedia('(min-width: 60rem)');
+const menus = () => [...document.querySelectorAll(`.head details[open]${wide.matches ? '' : ', #menu[open]'}`)];
 const paneOf = (event) => event.target.closest('.pane[data-session]');
 
 document.addEventListener('submit', (event) => {
@@ -189,7 +191,7 @@ document.addEventListener('keydown', (event) => {
     event.preventDefault();
     ask(pane);
   } else if (event.key === 'Escape') {
-    const open = document.querySelector('.head details[open]');
+    const [open] = menus();
     if (open) {
       open.removeAttribute('open');
       open.querySelector('summary').focus();
@@ -202,7 +204,7 @@ document.addEventListener('keydown', (event) => {
 
 // A menu closes when something beside it is used.
 document.addEventListener('pointerdown', (event) => {
-  for (const open of document.querySelectorAll('.head details[open]')) {
+  for (const open of menus()) {
     if (!open.contains(event.target)) open.removeAttribute('open');
   }
 });
@@ -235,7 +237,6 @@ document.addEventListener('visibilitychange', () => {
   }
 });
 
-const wide = matchMedia('(min-width: 60rem)');
 const menu = document.getElementById('menu');
 const setMenu = () => { menu.open = wide.matches; };
 wide.addEventListener('change', setMenu);
