@@ -45,6 +45,7 @@ _CONTEXT = (
     *('Dockerfile', 'requirements.lock'),
     *('supervisor.py', 'bridge.py', 'files.py', 'processes.py', 'zygote.py', 'kernel.py'),
     *('output.py', 'messages.py', 'record.py', 'forwarder.py'),
+    *('formatters.py', 'tables.py', 'charts.py', 'values.py'),
 )
 _PULL_STALL = 30.0
 _BUILD_STALL = 600.0

@@ -32,7 +32,7 @@ LAYERS = {
     'sandbox': [
         [
             *('errors', 'types', 'policy', 'egress', 'owner', 'portal', 'events', 'survival'),
-            *('kernel.text', 'kernel.mime', 'kernel.spill'),
+            *('rich', 'svg', 'kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],
         ['kernel', 'backends', 'image'],
