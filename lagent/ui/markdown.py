@@ -31,6 +31,7 @@ _TAGS = {
 _ATTRIBUTES = {
     'a': {'href', 'target', 'download'},
     'img': {'src', 'alt', 'loading'},
+    'pre': {'tabindex'},
     'span': {'class'},
     'td': {'class'},
     'th': {'class'},
@@ -56,7 +57,8 @@ def code_html(code: str, language: str = 'python') -> Markup:
     except ClassNotFound:
         lexer = get_lexer_by_name('text')
     html: str = highlight(code, lexer, HtmlFormatter(nowrap=True))
-    return Markup('<div class="code"><pre><code>{}</code></pre></div>').format(Markup(html))  # noqa: S704
+    block = Markup('<div class="code"><pre tabindex="0"><code>{}</code></pre></div>')
+    return block.format(Markup(html))  # noqa: S704 - Pygments has escaped it
 
 
 def code_css() -> str:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lagent.analysis.sanitize import safe_html, styled_html
+from lagent.console import drawn_cell
 from lagent.ui.text import shown
 
 IMAGES = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml')
 _LARGEST = 16 << 20  # bytes of one image
 _ALL = 128 << 20  # bytes of all that a session keeps
 _MOST_HTML = 400_000  # characters that are cleaned for the page
-_ALT = 200
+_ALT = 300
 
 
 class Media:
@@ -67,6 +68,43 @@ class Media:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """A data frame as the page shows it.
+
+    Attributes:
+        heads: of each column its name, its type, and whether its values are numbers.
+        levels: how many of the columns are the index.
+        rows: the values of the first rows, as text.
+        words: how large the whole is.
+    """
+
+    heads: tuple[tuple[str, str, bool], ...]
+    levels: int
+    rows: tuple[tuple[str, ...], ...]
+    words: str
+
+    @classmethod
+    def of(cls, table: Any) -> 'Grid':
+        """That of a `sandbox.Table`."""
+        rows = [(*label, *row) for label, row in zip(table.labels, table.rows, strict=True)]
+        named = [*((name, 'index') for name in table.index)]
+        named += [(column.name, column.dtype) for column in table.columns]
+        heads = tuple(
+            (
+                drawn_cell(name),
+                shown(kind, 100),
+                all(row[at] is None or isinstance(row[at], int | float) for row in rows),
+            )
+            for at, (name, kind) in enumerate(named)
+        )
+        words = f'{table.total_rows:,} rows × {table.total_columns:,} columns'
+        if (len(rows), len(table.columns)) != (table.total_rows, table.total_columns):
+            words += f'; the first {len(rows):,} × {len(table.columns):,} are shown'
+        cells = tuple(tuple(map(drawn_cell, row)) for row in rows)
+        return cls(heads, len(table.index), cells, words)
+
+
+@dataclass(frozen=True)
 class Shown:
     """An output as the page shows it.
 
@@ -74,6 +112,8 @@ class Shown:
         kind: see `sandbox.Output`.
         text: its plain text, or what an image shows.
         image: name of its image in `Media`.
+        grid: the data frame that it is.
+        markdown: its Markdown.
         table: HTML that was cleaned.
         frame: name of its HTML in `Media`, with its own styles.
         notes: what is left out.
@@ -82,6 +122,8 @@ class Shown:
     kind: str
     text: str = ''
     image: str | None = None
+    grid: Grid | None = None
+    markdown: str = ''
     table: str = ''
     frame: str | None = None
     notes: tuple[str, ...] = ()
@@ -119,8 +161,11 @@ class Shown:
             if (data := _bytes(output.data.get(mime))) is None:
                 continue
             if name := media.keep(mime, data):
-                return cls(output.kind, text[:_ALT] or 'plot', image=name, notes=notes)
+                words = chart_words(output.chart) or text or 'plot'
+                return cls(output.kind, words[:_ALT], image=name, notes=notes)
             notes += (f'{mime}, {len(data):,} bytes, is too large to be shown',)
+        if output.table is not None and output.table.columns:
+            return cls(output.kind, text, grid=Grid.of(output.table), notes=notes)
         html = output.data.get('text/html')
         if isinstance(html, str) and html.strip():
             is_plain = 'class="dataframe"' in html  # pandas' own, which has no styles to lose
@@ -132,7 +177,31 @@ class Shown:
             else:
                 notes += (f'text/html, {len(html):,} characters, is too large to be shown',)
             return cls(output.kind, text, table=table, frame=frame, notes=notes)
+        if isinstance(markdown := output.data.get('text/markdown'), str):
+            return cls(output.kind, text, markdown=shown(markdown), notes=notes)
+        if isinstance(latex := output.data.get('text/latex'), str):
+            text = shown(latex)
         return cls(output.kind, text, notes=notes)
+
+
+def chart_words(chart: Any) -> str:
+    """A figure in words, for those who do not see it.
+
+    Args:
+        chart: a `sandbox.Chart`, or None.
+
+    Returns:
+        What kind of plots it has, of what; ``''`` for what could not be read.
+    """
+    if chart is None:
+        return ''
+    plots = []
+    for axes in chart.axes:
+        labels = ' against '.join(filter(None, (axes.y.label, axes.x.label)))
+        names = ', '.join(series.name for series in axes.series if series.name)
+        kind = '' if axes.kind == 'unknown' else f'{axes.kind} plot'
+        plots.append(': '.join(filter(None, (kind, axes.title, labels, names))))
+    return shown('; '.join(filter(None, (chart.title, *plots))), 4 * _ALT)
 
 
 def _bytes(data: Any) -> bytes | None:

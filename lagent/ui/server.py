@@ -100,6 +100,7 @@ def _listening(host: str, port: int) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
+            listening.listen()  # a browser that is faster than the server waits for it
         except OSError:
             listening.close()
             raise

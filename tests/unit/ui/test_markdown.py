@@ -64,7 +64,7 @@ def test_code_has_classes_for_its_parts():
 def test_nothing_runs_and_nothing_is_loaded(text):
     for tag, attributes in elements(html(text, files=['other.png'])):
         assert tag in {'p', 'a', 'div', 'pre', 'code', 'span'}
-        assert set(attributes) <= {'href', 'rel', 'target', 'class'}
+        assert set(attributes) <= {'href', 'rel', 'target', 'class', 'tabindex'}
         if 'href' in attributes:
             assert attributes['href'].startswith('http://evil.example/')
             assert attributes['rel'] == 'noopener noreferrer nofollow'

@@ -3,9 +3,10 @@
 import pytest
 
 from lagent.analysis.sanitize import styled_html
-from lagent.ui.outputs import Media, Shown
+from lagent.ui.outputs import Grid, Media, Shown, chart_words
 from lagent.ui.text import Growing, shown
 from sandbox import Output
+from sandbox.rich import Chart, ChartAxes, ChartAxis, ChartSeries, Column, Table
 
 PNG = b'\x89PNG\r\n\x1a\n' + bytes(100)
 
@@ -109,3 +110,28 @@ def test_what_names_a_host_does_not_reach_a_frame(html):
 def test_styles_and_images_that_are_there_reach_a_frame():
     html = '<style>.a{color:red}</style><b class="a">x</b><img src="data:image/png;base64,AAAA">'
     assert styled_html(html) == html
+
+
+def test_a_data_frame_is_shown_by_its_data():
+    columns = (Column('city', 'object', 0), Column('n', 'float64', 1))
+    rows = (('<b>A</b>', 0.1 + 0.2), ('B', None))
+    grid = Grid.of(Table('frame', columns, rows, ((0,), (1,)), ('',), 1_000, 2))
+    assert grid.heads == (('', 'index', True), ('city', 'object', False), ('n', 'float64', True))
+    assert grid.rows == (('0', '<b>A</b>', '0.3'), ('1', 'B', ''))
+    assert grid.words == '1,000 rows × 2 columns; the first 2 × 2 are shown'
+    assert grid.levels == 1
+
+
+def test_a_figure_has_words_for_those_who_do_not_see_it():
+    x, y = ChartAxis('month', 'linear', ()), ChartAxis('revenue', 'linear', ())
+    bars = ChartSeries('bar', '2026', (1,), (2,), 1)
+    chart = Chart('Shops', (ChartAxes('bar', 'North', x, y, (bars,), 0, 0),), 0)
+    assert chart_words(chart) == 'Shops; bar plot: North: revenue against month: 2026'
+    assert chart_words(None) == ''
+
+
+def test_markdown_and_formulas_are_shown_by_their_sources():
+    about = 'IPython.core.display.Markdown object'
+    found = Shown.of(Output('display', about, {'text/markdown': '**b**\x1b[0m'}), Media())
+    assert found.markdown == '**b**'
+    assert Shown.of(Output('display', about, {'text/latex': '$x$'}), Media()).text == '$x$'
