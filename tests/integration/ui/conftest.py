@@ -150,6 +150,7 @@ class Visit:
         self.page.on('dialog', self._answer)
         self.page.goto(served.keys.link(served.origin))
         self.page.wait_for_selector('textarea')
+        self.page.wait_for_load_state()  # its script has run
 
     def _answer(self, dialog: Any) -> None:
         self.dialogs.append(dialog.message)
