@@ -323,13 +323,13 @@ def drawn_table(table: Any, width: int) -> Group:
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
     cells: list[list[Text]] = []
     for at, head in enumerate(heads):
-        column = [_drawn_cell(row[at]) for row in rows]
-        width -= max(cell_len(cell) for cell in (_drawn_cell(head), *column)) + 2
+        column = [drawn_cell(row[at]) for row in rows]
+        width -= max(cell_len(cell) for cell in (drawn_cell(head), *column)) + 2
         if width < 0 and cells:
             break
         number = all(row[at] is None or isinstance(row[at], int | float) for row in rows)
         drawn.add_column(
-            Text(_drawn_cell(head)),
+            Text(drawn_cell(head)),
             justify='right' if number else 'left',
             style='dim' if at < len(table.index) else '',
             no_wrap=True,
@@ -344,7 +344,15 @@ def drawn_table(table: Any, width: int) -> Group:
     return Group(drawn, Text(shape, 'dim'))
 
 
-def _drawn_cell(value: Any) -> str:
+def drawn_cell(value: Any) -> str:
+    """A value of a data frame in a few characters.
+
+    Args:
+        value: a number, a truth value, a text, or None for what is missing.
+
+    Returns:
+        One line, shortened where it is long.
+    """
     if isinstance(value, float):
         usual = value == 0 or 1e-4 <= abs(value) < 1e15
         return f'{value:.6f}'.rstrip('0').rstrip('.') if usual else f'{value:.6g}'

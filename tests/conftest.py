@@ -2,13 +2,15 @@
 
 A test marked `docker` needs an engine with the kernel image, one marked `runsc` gVisor as a runtime
 of that engine, one marked `bubblewrap` that program and control groups, one marked `model` the
-small model.
+small model, one marked `browser` Chromium and Playwright.
 Where they are missing the test is skipped and says why; with `LAGENT_TEST_REQUIRE_ALL=1`, as in CI,
 it fails instead, so that nothing is left out unseen, but for markers in `LAGENT_TEST_OPTIONAL`.
 """
 
 import functools
+import importlib.util
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +85,19 @@ def missing_model() -> str:
     return f'there is no model in {MODEL.relative_to(ROOT)}: make model'
 
 
+def chromium() -> str | None:
+    """Path of the browser; None if there is none."""
+    names = ('chromium', 'chromium-browser', 'google-chrome')
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@functools.cache
+def missing_browser() -> str:
+    if importlib.util.find_spec('playwright') is None:
+        return 'Playwright is not installed: pip install playwright'
+    return '' if chromium() else 'there is no Chromium: apt install chromium'
+
+
 @functools.cache
 def missing_gpu() -> str:
     try:
@@ -98,6 +113,7 @@ NEEDS = {
     'runsc': missing_runsc,
     'bubblewrap': missing_bubblewrap,
     'model': missing_model,
+    'browser': missing_browser,
     'gpu': missing_gpu,
 }
 
@@ -135,6 +151,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def model_path() -> Path:
     """Folder of the small real model; for tests marked `model`."""
     return MODEL
+
+
+@pytest.fixture(scope='session')
+def chromium_path() -> str:
+    """The browser; for tests marked `browser`."""
+    path = chromium()
+    assert path is not None
+    return path
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -21,12 +21,12 @@ LAYERS = {
         ['view'],
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
         ['agents'],
-        ['events', 'steps'],
+        ['events', 'steps', 'dialogue'],
         [
             *('console', 'outcomes', 'inline_images', 'settings', 'doctor', 'distributed', 'serve'),
             *('trace_content', 'tracing', 'trajectory', 'export', 'testing', 'pytest_plugin'),
         ],
-        ['runs_cli', 'machine_cli', 'conversation'],
+        ['runs_cli', 'machine_cli', 'conversation', 'ui'],
         ['cli', '__main__'],
     ],
     'sandbox': [

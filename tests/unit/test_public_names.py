@@ -237,6 +237,7 @@ PUBLIC = {
         'ToolStatusCode',
     ],
     'lagent.testing': ['Call', 'Run', 'ask', 'properties'],
+    'lagent.ui': ['serve'],
     'lagent.utils': [
         'GeneratorWithReturn',
         'async_as_completed',
