@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lagent.actions.interpreter import SandboxError
-from lagent.agents.session_keeper import HIDDEN
+from lagent.agents.workspace import HIDDEN
 from lagent.dialogue import Dialogue, made_for
 from lagent.effects import Stage, intercept, subscribe
 from lagent.errors import LagentError, RunCancelled
