@@ -141,7 +141,7 @@ async def test_a_loss_is_explained(deed, words):
 
 async def test_a_missing_image_names_the_command(monkeypatch):
     with pytest.raises(ImageMissing, match='sandbox build'):
-        monkeypatch.setattr('sandbox.backends.docker.image_tag', lambda: 'lagent-sandbox:none')
+        monkeypatch.setattr('sandbox.backends.docker.image_tag', lambda *_: 'lagent-sandbox:none')
         await DockerBackend().start(SandboxPolicy(), labels={})
     with pytest.raises(ImageMissing, match='docker pull no-such-image'):
         DockerBackend(image='no-such-image').check()
