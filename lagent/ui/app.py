@@ -31,7 +31,8 @@ from lagent.ui.live import Live
 from lagent.ui.markdown import code_css
 from lagent.ui.render import Page
 from lagent.ui.security import COOKIE, FRAMED, Guard, Keys
-from lagent.ui.sessions import Refused, Session, Sessions, scratch_file
+from lagent.ui.session import Refused, Session, scratch_file
+from lagent.ui.sessions import Sessions
 
 MOST_SHOWN = 2
 MAX_UPLOAD = 1 << 30
@@ -62,7 +63,7 @@ class Pages:
         self._sessions, self._keys = sessions, keys
         self._page = Page(sessions, keys.base, model)
         self.live = Live(sessions, self._page)
-        self._uploads = asyncio.Semaphore(8)
+        self._transfers = asyncio.Semaphore(8)
 
     def app(self, host: str) -> Starlette:
         """The application.
@@ -107,6 +108,9 @@ class Pages:
 
     async def enter(self, request: Request) -> Response:
         """Take the token of a link for a cookie."""
+        # What looks ahead must not use it up.
+        if request.method == 'HEAD' or 'sec-purpose' in request.headers:
+            return Response(status_code=503)
         is_good = self._keys.use(request.query_params.get('token', ''))
         if not is_good and not self._keys.knows(request.cookies.get(COOKIE)):
             text = 'It can be used once. `lagent ui` has printed another one in its terminal.'
@@ -176,7 +180,7 @@ class Pages:
             raise HTTPException(422, 'A file needs a name of at most 255 bytes.')
         path = scratch_file()
         try:
-            async with self._uploads:
+            async with self._transfers:
                 await _receive(request, path)
             session.upload(name, path)
         except BaseException:
@@ -212,7 +216,8 @@ class Pages:
     async def _file(self, fetch: Callable[[Path], Path], *, is_shown: bool = False) -> Response:
         folder = Path(tempfile.mkdtemp(prefix='lagent-ui-'))
         try:
-            path = await asyncio.to_thread(fetch, folder)
+            async with self._transfers:
+                path = await asyncio.to_thread(fetch, folder)
             clean = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
             if is_shown:
                 return FileResponse(

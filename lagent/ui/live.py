@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from lagent.ui.render import Page
-from lagent.ui.sessions import Session, Sessions
+from lagent.ui.session import Session
+from lagent.ui.sessions import Sessions
 
 MOST_READERS = 24
 _PAUSE = 0.08  # seconds between two events, in which changes come together

@@ -1,6 +1,7 @@
 """All HTML of the page: one environment of templates, which escapes whatever it is given."""
 
 import functools
+import threading
 from collections import OrderedDict
 from importlib import resources
 from typing import Any
@@ -10,7 +11,8 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from lagent.ui.markdown import code_html, markdown_html, own_name
-from lagent.ui.sessions import MOST_SESSIONS, Session, Sessions
+from lagent.ui.session import Session
+from lagent.ui.sessions import Sessions
 
 _CACHED = 1_000  # blocks
 
@@ -37,9 +39,9 @@ class Page:
         self._environment.globals |= {
             'base': base,
             'model': model.rpartition('/')[2] if model.startswith('/') else model,
-            'most_sessions': MOST_SESSIONS,
         }
         self._base = base
+        self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[int, int], tuple[int, str]] = OrderedDict()
 
     def whole(self, shown: list[Session]) -> str:
@@ -68,16 +70,17 @@ class Page:
             one that `data-into` names.
         """
         parts: list[str] = []
-        sessions = self._sessions.all()
-        if max([self._sessions.changed, *(each.changed for each in sessions)]) > seen:
+        changes = [session.last_changes()[0] for session in self._sessions.all()]
+        if max([self._sessions.last_change(), *changes]) > seen:
             parts.append(self._navigation(shown))
         for session in shown:
             if session.closed:
                 parts.append(self.template('closed', session=session))
                 continue
-            if session.changed > seen:
+            changed, rewritten = session.last_changes()
+            if changed > seen:
                 parts += [self.template(name, session=session) for name in ('head', 'actions')]
-            if session.rewritten > seen:
+            if rewritten > seen:
                 parts.append(self._log(session))
             else:
                 parts += [self._block(session, block) for block in session.since(seen)]
@@ -118,10 +121,11 @@ class Page:
             block=block,
             markdown=lambda text: markdown_html(text, functools.partial(self._link, session)),
         )
-        self._cache[key] = (block['changed'], html)
-        self._cache.move_to_end(key)
-        if len(self._cache) > _CACHED:
-            self._cache.popitem(last=False)
+        with self._lock:
+            self._cache[key] = (block['changed'], html)
+            self._cache.move_to_end(key)
+            if len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
         return html
 
     def _link(self, session: Session, target: str) -> str | None:

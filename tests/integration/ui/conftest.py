@@ -119,7 +119,9 @@ def stranger() -> Iterator[Stranger]:
         server.shutdown()
 
 
-@pytest.fixture(scope='session')
+# For each test anew: Playwright's event loop counts as running in this thread for as long as it is
+# there, and no test with an event loop of its own could run meanwhile.
+@pytest.fixture
 def browser(chromium_path: str, stranger: Stranger) -> Iterator[Any]:
     """A headless Chromium."""
     from playwright.sync_api import sync_playwright

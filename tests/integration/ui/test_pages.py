@@ -109,6 +109,8 @@ def test_another_page_can_not_make_a_browser_do_anything(served, headers):
 def test_the_link_is_good_once_and_gives_a_cookie_for_this_page_alone(served):
     page = served([])
     link = page.keys.link(page.origin)
+    assert httpx.head(link).status_code == 503  # what looks ahead does not use it up
+    assert httpx.get(link, headers={'sec-purpose': 'prefetch;prerender'}).status_code == 503
     first = httpx.get(link)
     assert first.status_code == 200
     cookie = first.headers['set-cookie']
