@@ -21,7 +21,7 @@ endif
 DEMO_RUN := $(if $(BACKEND),$(SUBMAKE) host-kernel,scripts/with-docker.sh $(SUBMAKE) image)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench unit lint format types examples wheel image model data env lock clean host-kernel run-demo run-tests run-examples run-bench
+.PHONY: help demo test bench unit lint format types examples wheel image analysis lock-images model data env lock clean host-kernel run-demo run-tests run-examples run-bench
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,14 +32,14 @@ demo: ## A model writes code, a container runs it, the answer comes back
 
 test: ## All tests but those for a GPU; ARGS='-k fence' passes options to pytest
 	@scripts/env.sh test
-	@scripts/with-docker.sh $(SUBMAKE) image model run-tests
+	@scripts/with-docker.sh $(SUBMAKE) image analysis model run-tests
 
 bench: ## Figures beside their floors; ARGS='--quick round_trip' chooses, ARGS=--help tells more
 	@scripts/env.sh test
 	@scripts/with-docker.sh $(SUBMAKE) image run-bench
 
 unit: env ## The tests that need neither Docker nor a model
-	@$(BIN)/pytest -m 'not docker and not model and not gpu' $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadfile -m 'not docker and not model and not gpu' $(ARGS)
 
 lint: env ## Style and common mistakes (ruff)
 	@$(BIN)/ruff check .
@@ -61,6 +61,12 @@ wheel: env ## Build wheel and sdist, and use the wheel in an environment of its 
 
 image: ## The kernel image, unless it is there
 	@scripts/image.sh
+
+analysis: ## The kernel image with the libraries for data analysis, unless it is there
+	@scripts/image.sh analysis
+
+lock-images: ## Write docker/*.lock: what goes into the kernel images; needs uv
+	@scripts/lock-images.sh
 
 model: ## The small model, unless it is there
 	@$(BIN)/python scripts/fetch_model.py
@@ -88,7 +94,7 @@ run-demo:
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 run-tests:
-	@$(BIN)/pytest -m 'not gpu' $(ARGS)
+	@scripts/test.sh $(ARGS)
 
 run-bench:
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -66,6 +66,7 @@ def _ratios(measurements: Sequence[Measurement], plt: Any) -> Any:
             (6, -3),
             textcoords='offset points',
             fontsize=8,
+            bbox={'facecolor': 'white', 'edgecolor': 'none', 'pad': 1},
         )
     axes.axvline(1, color='black', linewidth=0.6)
     axes.set_yticks(rows, [m.name for m, _ in wanted])

@@ -16,6 +16,7 @@ from sandbox import AsyncSandbox, AsyncSandboxManager
 CODE = '1 + 1'
 SIZES, QUICK_SIZES = (1, 10, 50, 100, 200), (1, 10)
 _ROOM = 96 * 2**20  # bytes of free memory that a session is not started without
+_WINDOW = 1 / 8  # seconds a session: enough cells of each for one more or less not to count
 _LOOK = 0.005
 _STALL = 0.05
 
@@ -42,13 +43,14 @@ async def _measure_size(size: int, run: Run) -> AsyncIterator[Measurement]:
         idle = (time.process_time() - used) / 2.0 / size
         rates, latencies, fairness, costs = [], [], [], []
         stalls: list[float] = []
-        for _ in range(run.n(3, 2)):
+        seconds = max(run.n(5, 2), size * _WINDOW)
+        for _ in range(2):
             used = time.process_time()
             with _watched(stalls):
-                cells = await _busy(boxes, run.n(5, 2))
+                cells = await _busy(boxes, seconds)
             count = sum(map(len, cells))
             costs.append((time.process_time() - used) * MS / count)
-            rates.append(count / run.n(5, 2))
+            rates.append(count / seconds)
             latencies += [latency for session in cells for latency in session]
             fairness.append(max(map(len, cells)) / min(map(len, cells)))
         own = max(0, machine.resident() - resident) / size / 2**20
@@ -59,9 +61,9 @@ async def _measure_size(size: int, run: Run) -> AsyncIterator[Measurement]:
         floors, floor_costs = [], []
         for _ in rates:
             used = time.process_time()
-            count = _herd(kernels, run.n(5, 2))
+            count = _herd(kernels, seconds)
             floor_costs.append((time.process_time() - used) * MS / count)
-            floors.append(count / run.n(5, 2))
+            floors.append(count / seconds)
     loop = 'one poll loop, the same kernels'
     yield _of(size, 'throughput', 'cells/s', tuple(rates), tuple(floors), loop)
     yield _of(size, 'p50', 'ms', (percentile(latencies, 50),))

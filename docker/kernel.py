@@ -31,13 +31,13 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.autocall import ZMQExitAutocall
-from IPython.core.formatters import DisplayFormatter
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.profiledir import ProfileDir
 from traitlets import Type, default, observe
 from traitlets.config import Config
 
 from . import files
+from .formatters import Display
 from .messages import Messages
 from .output import Publisher, Stream
 from .record import LastCell
@@ -62,37 +62,6 @@ class Exit(ZMQExitAutocall):
         """Leave the cell with an exit code; whether to keep the kernel is not asked."""
         del keep_kernel
         raise SystemExit if code is None else SystemExit(code)
-
-
-class Display(DisplayFormatter):
-    """Knows what has no representation but text, and asks no other formatter about it."""
-
-    PLAIN = frozenset((int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset))
-
-    def format(self, obj: Any, include: Any = None, exclude: Any = None) -> Any:
-        """Return the representations of an object, and what is to be said of them."""
-        if include is None and exclude is None and type(obj) in self.PLAIN and self._is_free(obj):
-            text = self.formatters['text/plain'](obj)
-            if isinstance(text, str):
-                return {'text/plain': text}, {}
-        return super().format(obj, include, exclude)
-
-    def _is_free(self, obj: Any) -> bool:
-        """Tell whether nobody has registered another formatter for what is usually plain."""
-        for formatter in self._others:
-            known = formatter._trait_values  # as they are now, without a call for each
-            by_type = known.get('type_printers')
-            if by_type is None or not by_type.keys().isdisjoint(type(obj).__mro__):
-                return False
-            if known.get('deferred_printers') or id(obj) in known.get('singleton_printers', ()):
-                return False
-        return True
-
-    @functools.cached_property
-    def _others(self) -> list[Any]:
-        plain = self.formatters['text/plain']
-        rich = [each for each in self.formatters.values() if each is not plain]
-        return [self.ipython_display_formatter, self.mimebundle_formatter, *rich]
 
 
 class Shell(ZMQInteractiveShell):

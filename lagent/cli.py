@@ -23,6 +23,7 @@ from lagent.conversation import (
     show_answer,
     tell_upload,
 )
+from lagent.dialogue import Dialogue, made_for
 from lagent.effects import Subscriber, subscribe
 from lagent.errors import ConfigError
 from lagent.events import JsonLines
@@ -202,14 +203,20 @@ def run(
                 run_id=run_id,
                 approval=Approval(kernel=True) if ask else None,
                 # Another machine may have other keys, and so another default.
-                factory=_remade_by(files, model or model_name(analyst.agent.llm), *options[2:]),
+                factory=_remade_by(
+                    files,
+                    model or model_name(analyst.agent.llm),
+                    *options[2:],
+                    analyst.interpreter.policy.variant,  # whatever has been built meanwhile
+                ),
             )
-        saved = save_all(analyst, save, console)
+        saved = save_all(Dialogue(analyst), save, console)
         if lines:
-            info = answer.extra_info if isinstance(answer.extra_info, dict) else {}
-            made = info.get('artifacts', [])
             lines.write(
-                event='answer', answer=str(answer.content), type=answer.type, artifacts=made
+                event='answer',
+                answer=str(answer.content),
+                type=answer.type,
+                artifacts=made_for(answer),
             )
         else:
             show_answer(console, answer)
@@ -243,9 +250,42 @@ def chat(
     view = ConsoleView(console, show_image=pictures.show_output)
     options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
     with told_errors(console), _analyst(console, *options) as analyst:
-        interrupt = CellInterrupt(analyst, console)
-        with subscribe(view), subscribe(interrupt):
-            Conversation(analyst, console, view, pictures, interrupt, files or [], save).talk()
+        dialogue = Dialogue(analyst, files or ())
+        interrupt = CellInterrupt(dialogue, console)
+        with subscribe(view), subscribe(dialogue):
+            Conversation(dialogue, console, view, pictures, interrupt, save).talk()
+
+
+@app.command()
+def ui(
+    files: Files = None,
+    model: Model = None,
+    base_url: BaseUrl = None,
+    backend: Backend = 'docker',
+    unsafe: Unsafe = False,
+    timeout: Timeout = 60.0,
+    max_turn: MaxTurn = 10,
+    language: Language = 'en',
+    host: Annotated[
+        str, typer.Option(help='Address to listen at; others than loopback open it to the network.')
+    ] = '127.0.0.1',
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help='Port to listen at; 0 for a free one.')
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help='Open a browser.')] = True,
+) -> None:
+    """Talk with a data analyst in a web page: sessions side by side, files, tables and plots.
+
+    The page is served on this machine alone, and opens with a link of one use. Every session starts
+    with the given files, in a sandbox of its own. Ctrl-C ends.
+    """
+    console = Console(stderr=True)
+    with told_errors(console):
+        from lagent.ui.server import serve
+
+        options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
+        with _made(console, *options) as analyst:
+            serve(analyst, files or (), host=host, port=port, open_browser=browser, console=console)
 
 
 def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
@@ -260,19 +300,26 @@ def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
     Returns:
         A context manager that gives the analyst.
     """
-    paths = [Path(path) for path in files]
-    return _analyst(Console(stderr=True), paths, gives_files=False, **options)
+    return _made(Console(stderr=True), [Path(path) for path in files], **options)
 
 
 def _remade_by(files: list[Path] | None, *options: Any) -> str:
-    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
+    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language', 'variant')
     arguments = dict(zip(names, options, strict=True))
     paths = [str(path.resolve()) for path in files or ()]
     return f'lagent.cli:remade {json.dumps({"files": paths, **arguments})}'
 
 
 @contextmanager
-def _analyst(
+def _analyst(console: Console, files: list[Path] | None, *options: Any) -> Iterator[Any]:
+    with _made(console, files, *options) as analyst:
+        if files:
+            tell_upload(Dialogue(analyst), files, console)
+        yield analyst
+
+
+@contextmanager
+def _made(
     console: Console,
     files: list[Path] | None,
     model: str | None,
@@ -282,23 +329,23 @@ def _analyst(
     timeout: float,
     max_turn: int,
     language: str = 'en',  # runs that were recorded before there was a choice name none
-    *,
-    gives_files: bool = True,
+    variant: Any = None,
 ) -> Iterator[Any]:
     from lagent.actions import Interpreter
+    from lagent.actions.interpreter import policy_for_data
     from lagent.agents import DataAnalyst
+    from lagent.agents.analyst import instruction
     from lagent.llms.from_env import model_from_env
     from lagent.prompts.prompt_files import PromptFiles
 
     with console.status('Loading the model …'):
         llm = model_from_env(model, base_url)
     names = ', '.join(path.name for path in files or ())
-    system = PromptFiles('analyst', language).text('system')
+    policy = policy_for_data(variant) if backend == 'docker' else None
+    interpreter = Interpreter(policy=policy, backend=backend, timeout=timeout, unsafe=unsafe)
+    system = instruction(PromptFiles('analyst', language), interpreter)
     template = f'{system}\nFiles in the working directory: {names or "none"}\n'
-    interpreter = Interpreter(backend=backend, unsafe=unsafe, timeout=timeout)
     with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
-        if files and gives_files:
-            tell_upload(analyst, files, console)
         yield analyst
 
 

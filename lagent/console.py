@@ -4,13 +4,16 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rich.ansi import AnsiDecoder
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, Group
 from rich.control import Control
 from rich.markdown import Markdown
 from rich.markup import escape
 from rich.segment import ControlType
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 from lagent.effects import Event
@@ -21,7 +24,9 @@ _CONTROL = re.compile(
     r'\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]'
     r'|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]'
 )
+_COLOUR = re.compile(r'(\x1b\[[0-9;]{0,32}m)')
 _STYLES = {'stderr': 'yellow', 'error': 'red', 'result': 'bold'}
+_WHOLE_ROWS, _FIRST_ROWS, _MOST_CELL = 20, 10, 40  # of a data frame
 _MAY_BE_BLOCK = re.compile(r'\s*(?:[`~|].*)?')
 _ROW = re.compile(r'\s*\|')
 _WORDS = re.compile(r'.*\s', re.DOTALL)
@@ -126,7 +131,7 @@ class ReplyWriter:
 
 
 class StreamWriter:
-    """Prints what a kernel's streams print; on a terminal a progress bar stays on one line.
+    """Prints what a kernel's streams print; on a terminal in colours, a progress bar on one line.
 
     Args:
         console: where to print.
@@ -135,6 +140,7 @@ class StreamWriter:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._returned = False  # whether the next text goes over the line that is there
+        self._decoder = AnsiDecoder()  # a colour holds until another one comes
 
     def feed(self, output: Any) -> None:
         """Print the next piece.
@@ -146,20 +152,27 @@ class StreamWriter:
             self.console.print(output_text(output), end='')
             return
         style = _STYLES.get(output.kind, '')
-        for piece in re.split(r'(\n|\r)', output.text.replace('\r\n', '\n')):
+        for piece in re.split(r'(\n|\r)', (output.ansi or output.text).replace('\r\n', '\n')):
             if piece == '\r':
                 self._returned = True
             elif piece == '\n':
                 self._returned = False
                 self.console.print()
-            elif text := printable(piece):
+            elif text := self._coloured(piece):
                 if self._returned:
                     # Ours, not the kernel's: rich writes these.
                     back = (ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
                     self.console.control(Control(*back))
                     text = text[: self.console.width - 1]  # what wraps could not be gone over
                 self._returned = False
-                self.console.print(Text(text, style=style), end='', soft_wrap=True)
+                text.stylize_before(style)
+                self.console.print(text, end='', soft_wrap=True)
+
+    def _coloured(self, text: str) -> Text:
+        parts = enumerate(_COLOUR.split(text))
+        return self._decoder.decode_line(
+            ''.join(part if n % 2 else printable(part) for n, part in parts)
+        )
 
 
 class ConsoleView:
@@ -241,6 +254,7 @@ class ConsoleView:
         self._footer(printable(str(event.data)), 'red')
 
     def _kernel_begin(self, event: Event) -> None:
+        self._stream = StreamWriter(self.console)
         self._heading(f'code runs in {escape(printable(event.effect.name))}')
         if self.show_code:
             code = printable(str(event.effect.payload))
@@ -253,7 +267,11 @@ class ConsoleView:
             self._line_open = bool(output.text) and not output.text.endswith('\n')
             return
         self._end_line()
-        if self.show_image is None or not self.show_image(output):
+        if self.show_image is not None and self.show_image(output):
+            return
+        if self.console.is_terminal and output.table is not None and output.table.columns:
+            self.console.print(drawn_table(output.table, self.console.width))
+        else:
             self.console.print(output_text(output), end='')
 
     def _end_line(self) -> None:
@@ -286,6 +304,60 @@ class ConsoleView:
 
     def _tool_error(self, event: Event) -> None:
         self._footer(printable(str(event.data)), 'red')
+
+
+def drawn_table(table: Any, width: int) -> Group:
+    """A data frame as a table for a terminal: its first rows, and the columns that fit.
+
+    Args:
+        table: a `sandbox.Table`.
+        width: columns of the terminal.
+
+    Returns:
+        The table, and below it the shape of the whole.
+    """
+    most = table.total_rows if table.total_rows <= _WHOLE_ROWS else _FIRST_ROWS
+    labelled = zip(table.labels[:most], table.rows[:most], strict=True)
+    rows = [(*label, *row) for label, row in labelled]
+    heads = [*table.index, *(column.name for column in table.columns)]
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    cells: list[list[Text]] = []
+    for at, head in enumerate(heads):
+        column = [drawn_cell(row[at]) for row in rows]
+        width -= max(cell_len(cell) for cell in (drawn_cell(head), *column)) + 2
+        if width < 0 and cells:
+            break
+        number = all(row[at] is None or isinstance(row[at], int | float) for row in rows)
+        drawn.add_column(
+            Text(drawn_cell(head)),
+            justify='right' if number else 'left',
+            style='dim' if at < len(table.index) else '',
+            no_wrap=True,
+        )
+        cells.append([Text(cell) for cell in column])
+    for line in zip(*cells, strict=True):
+        drawn.add_row(*line)
+    shape = f'{table.total_rows:,} rows x {table.total_columns:,} columns'
+    shown = len(rows), max(len(cells) - len(table.index), 0)
+    if shown != (table.total_rows, table.total_columns):
+        shape += f', {shown[0]:,} x {shown[1]:,} shown'
+    return Group(drawn, Text(shape, 'dim'))
+
+
+def drawn_cell(value: Any) -> str:
+    """A value of a data frame in a few characters.
+
+    Args:
+        value: a number, a truth value, a text, or None for what is missing.
+
+    Returns:
+        One line, shortened where it is long.
+    """
+    if isinstance(value, float):
+        usual = value == 0 or 1e-4 <= abs(value) < 1e15
+        return f'{value:.6f}'.rstrip('0').rstrip('.') if usual else f'{value:.6g}'
+    text = ' '.join(printable('' if value is None else str(value)).split())
+    return text if len(text) <= _MOST_CELL else f'{text[: _MOST_CELL - 3]}...'
 
 
 def output_text(output: Any) -> Text:

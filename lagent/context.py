@@ -6,7 +6,6 @@ provider's request.
 """
 
 import os
-import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -60,7 +59,7 @@ class RunContext:
     limits: RunLimits = _NOT_GIVEN
     usage: RunUsage = field(default_factory=RunUsage)
     started: float = field(default_factory=time.monotonic)
-    cancel: threading.Event = field(default_factory=threading.Event)
+    cancel: Flag = field(default_factory=Flag)
     ended: Flag = field(default_factory=Flag)
 
     @property

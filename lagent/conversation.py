@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagent.console import ConsoleView, printable
-from lagent.effects import Event
+from lagent.dialogue import Dialogue, made_for
 from lagent.errors import LagentError
 from lagent.inline_images import Pictures
 from lagent.outcomes import show_error
@@ -36,30 +36,18 @@ DEFAULT_FOLDER, DEFAULT_NOTEBOOK = Path('lagent-files'), Path('lagent-session', 
 class CellInterrupt:
     """In a turn Ctrl-C interrupts the running cell; without one, or pressed twice, ends the turn.
 
-    It subscribes to the events of the turn, to know when a cell runs.
-
     Args:
-        analyst: whose turn it is.
+        dialogue: whose turns they are; it must be subscribed to their events.
         console: where to say what is done.
     """
 
-    def __init__(self, analyst: Any, console: Console) -> None:
-        self._analyst, self._console = analyst, console
-        self._runs, self._used = False, False
-
-    def __call__(self, event: Event) -> None:
-        """Take notice of an event.
-
-        Args:
-            event: what happened.
-        """
-        if event.effect.kind == 'kernel' and not event.replayed:
-            self._runs = event.type in ('begin', 'delta')
+    def __init__(self, dialogue: Dialogue, console: Console) -> None:
+        self._dialogue, self._console = dialogue, console
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Listen to Ctrl-C for the time of one turn."""
-        self._runs, self._used = False, False
+        self._dialogue.begin()
         if threading.current_thread() is not threading.main_thread():
             yield  # signals belong to the main thread
             return
@@ -70,47 +58,40 @@ class CellInterrupt:
             signal.signal(signal.SIGINT, before)
 
     def _pressed(self, number: int, frame: FrameType | None) -> None:
-        if not self._runs or self._used:
+        if self._dialogue.stop() == 'turn':
             raise KeyboardInterrupt
-        self._used = True
         # The main thread waits for the cell and must not wait for anything else.
         threading.Thread(target=self._interrupt, daemon=True).start()
 
     def _interrupt(self) -> None:
-        from lagent.actions.interpreter import SandboxError
-
         words = '\nInterrupting the code; Ctrl-C again ends the turn.'
         self._console.print(Text(words, style='yellow'))
-        with suppress(SandboxError):
-            self._analyst.interpreter.interrupt()
+        self._dialogue.interrupt()
 
 
 class Conversation:
     """What the lines of a user do.
 
     Args:
-        analyst: answers.
+        dialogue: what the lines do it with.
         console: the terminal.
         view: shows the events of a turn.
         pictures: shows images.
         interrupt: what Ctrl-C does in a turn.
-        files: files that the session starts with, again after a reset.
         folder: where files are saved after each turn; None to save only what is asked for.
     """
 
     def __init__(
         self,
-        analyst: Any,
+        dialogue: Dialogue,
         console: Console,
         view: ConsoleView,
         pictures: Pictures,
         interrupt: CellInterrupt,
-        files: list[Path],
         folder: Path | None,
     ) -> None:
-        self._analyst, self._console, self._view = analyst, console, view
-        self._pictures, self._interrupt = pictures, interrupt
-        self._files, self._folder = files, folder
+        self._dialogue, self._console, self._view = dialogue, console, view
+        self._pictures, self._interrupt, self._folder = pictures, interrupt, folder
 
     def talk(self) -> None:
         """Read lines and do what they ask for, until the user ends."""
@@ -158,23 +139,18 @@ class Conversation:
     def _turn(self, question: str) -> None:
         self._view.last_reply = ''
         with self._interrupt.turn():
-            answer = self._analyst(question)
+            answer = self._dialogue.ask(question)
             if str(answer.content) != self._view.last_reply:
                 show_answer(self._console, answer)
             self._show_images(answer)
-        save_all(self._analyst, self._folder, self._console)
+        save_all(self._dialogue, self._folder, self._console)
 
     def _show_images(self, answer: Any) -> None:
-        info = answer.extra_info if isinstance(answer.extra_info, dict) else {}
-        for made in info.get('artifacts', ()):
+        for made in made_for(answer):
             if made['kind'] == 'image':
-                self._pictures.show_file(self._download(made['path'], self._pictures.folder))
-
-    def _download(self, name: str, folder: Path) -> Path:
-        # A name that leads out of the folder is refused before anything is written.
-        to = folder / PurePosixPath(name).parent
-        path: Path = self._analyst.interpreter.download(name, to)
-        return path
+                self._pictures.show_file(
+                    self._dialogue.download(made['path'], self._pictures.folder)
+                )
 
     def _obey(self, line: str) -> None:
         name, _, argument = line.partition(' ')
@@ -193,7 +169,7 @@ class Conversation:
         table = Table(box=None, pad_edge=False, show_header=False)
         table.add_column(overflow='fold')
         table.add_column(justify='right')
-        for info in self._analyst.files():
+        for info in self._dialogue.files():
             table.add_row(Text(printable(info.path)), f'{info.size:,} bytes')
         self._console.print(table if table.row_count else 'There are no files.')
 
@@ -208,32 +184,33 @@ class Conversation:
         Args:
             paths: the files.
         """
-        tell_upload(self._analyst, paths, self._console)
+        tell_upload(self._dialogue, paths, self._console)
 
     def _save(self, name: str) -> None:
         folder = self._folder or DEFAULT_FOLDER
-        names = [name] if name else [each.path for each in self._analyst.artifacts()]
+        names = [name] if name else self._dialogue.made()
         for each in names:
-            tell_saved(self._console, self._download(each, folder))
+            tell_saved(self._console, self._dialogue.download(each, folder))
         if not names:
             self._say('No file was made yet.')
 
     def _undo(self, _: str) -> None:
-        question = self._analyst.undo()
+        question = self._dialogue.undo()
         if question is None:
             self._say('There is no question to take back.')
             return
-        self._console.print(Text(f'Taken back: {printable(str(question.content))}'))
+        self._console.print(Text(f'Taken back: {printable(question)}'))
         self._say('Variables and files are as the code has left them.')
 
     def _reset(self, _: str) -> None:
-        self._analyst.reset()
+        self._dialogue.reset()
         self._say('Memory, variables and files are gone.')
-        if self._files:
-            self.upload(self._files)
+        if self._dialogue.initial_files:
+            self.upload(self._dialogue.initial_files)
 
     def _export(self, name: str) -> None:
-        tell_saved(self._console, self._analyst.export(Path(name or DEFAULT_NOTEBOOK).expanduser()))
+        path = Path(name or DEFAULT_NOTEBOOK).expanduser()
+        tell_saved(self._console, self._dialogue.export(path))
 
     def _help(self, _: str) -> None:
         table = Table(box=None, pad_edge=False, show_header=False)
@@ -247,17 +224,17 @@ class Conversation:
         self._console.print(Text(words, style='yellow'))
 
 
-def tell_upload(analyst: Any, paths: list[Path], console: Console) -> None:
-    """Give files to an analyst's session, and say what they are.
+def tell_upload(dialogue: Dialogue, paths: list[Path], console: Console) -> None:
+    """Give files to a session, and say what they are.
 
     Args:
-        analyst: the analyst.
+        dialogue: the session.
         paths: the files.
         console: the terminal.
     """
     words = f'Looking at {len(paths)} file{"s" * (len(paths) != 1)} in the sandbox …'
     with console.status(words):
-        profiles = analyst.upload(paths)
+        profiles = dialogue.upload(paths)
     for profile in profiles:
         table = profile.tables[0] if len(profile.tables) == 1 else None
         rows = '' if table is None or table.total is None else f', {table.total:,} rows'
@@ -267,11 +244,11 @@ def tell_upload(analyst: Any, paths: list[Path], console: Console) -> None:
         )
 
 
-def save_all(analyst: Any, folder: Path | None, console: Console) -> bool:
+def save_all(dialogue: Dialogue, folder: Path | None, console: Console) -> bool:
     """Copy a session's files, each into its own sub-folder, and tell each.
 
     Args:
-        analyst: whose session it is.
+        dialogue: the session.
         folder: where to; None for nowhere.
         console: the terminal.
 
@@ -283,16 +260,14 @@ def save_all(analyst: Any, folder: Path | None, console: Console) -> bool:
     if folder is None:
         return True
     try:
-        files = [info for info in analyst.interpreter.files() if info.kind == 'file']
+        files = [info for info in dialogue.files() if info.kind == 'file']
     except (SandboxError, OSError) as error:
         show_error(console, error)
         return False
     saved = 0
     for info in files:
         try:
-            # A name that leads out of the folder is refused before anything is written.
-            to = folder / PurePosixPath(info.path).parent
-            path = analyst.interpreter.download(info.path, to)
+            path = dialogue.download(info.path, folder)
         except (SandboxError, OSError) as error:
             show_error(console, error)
         else:

@@ -10,13 +10,13 @@ such as a journal that knows the result from an earlier attempt, tells subscribe
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
-from lagent.context import RunContext, run_context
+from lagent.context import RunContext, reset, run_context
 from lagent.errors import ConfigError
 from lagent.flow import Flow, call
 from lagent.watch import watched_effect, watchers
@@ -122,7 +122,7 @@ every flow it works under the synchronous, the asynchronous and the streaming dr
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Running:
     effect: Effect
     run: RunContext
@@ -181,9 +181,7 @@ def intercept(interceptor: Interceptor, stage: Stage) -> Iterator[None]:
     try:
         yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _interceptors.reset(token)
+        reset(_interceptors, token)
 
 
 @contextmanager
@@ -197,9 +195,7 @@ def offline(kinds: Iterable[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _offline.reset(token)
+        reset(_offline, token)
 
 
 def is_offline(kind: str) -> bool:
@@ -370,9 +366,7 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
         running.publish('error', error)
         raise
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _running.reset(token)
+        reset(_running, token)
     if effect.kind == 'model':
         context.usage.count_reply(result, context.limits.prices.get(effect.name))
     running.publish('end', result)

@@ -14,6 +14,7 @@ from lagent.journal.codec import Decoder
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.errors import NotReadable
 from lagent.journal.failures import decode_error
+from lagent.journal.reading import records_of
 from lagent.journal.runs import answer_of, opening_of
 from lagent.journal.timeline import plain
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
@@ -165,7 +166,7 @@ def _said(reply: str | None, cells: list[Step]) -> Iterator[AgentMessage]:
 
 def _effects(journal: Journal, run: Run) -> Iterator[Record]:
     """The records of what agents did, without what the program did aside."""
-    return (record for record in journal.records(run.id) if record.kind != ASIDE)
+    return (record for record in records_of(journal, run.id) if record.kind != ASIDE)
 
 
 def _line(event: Event, number: int, record: Record) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted, has failed, or has its decision."""
     console = Console()
-    with _journal(where) as journal:
+    with _journal(where, 'change') as journal:
         run = _find(journal, run_id)
         factory = _factory(agent or run.factory, is_recorded=agent is None)
         if factory.keywords.get('unsafe') and not unsafe:
@@ -280,16 +280,15 @@ def prune(
 ) -> None:
     """Remove old runs, and what only they use."""
     statuses = ('done', 'failed', 'suspended', 'ready', 'running') if everything else ('done',)
-    with _journal(where) as journal:
+    with _journal(where, 'change') as journal:
         removed = journal.prune(time.time() - days * 86_400, statuses)  # type: ignore[arg-type]
         typer.echo(f'{removed} runs removed')
 
 
 @contextmanager
-def _journal(where: str) -> Iterator[Journal]:
+def _journal(where: str, access: runs_.Access = 'read') -> Iterator[Journal]:
     try:
-        runs_.check_there(where)
-        with runs_.opened(where) as journal:
+        with runs_.opened(where, access) as journal:
             yield journal
     except (JournalError, ExtraMissing) as error:
         Console(stderr=True).print(Text(printable(str(error)), style='red'))
@@ -302,7 +301,7 @@ def _find(journal: Journal, name: str) -> Run:
 
 
 def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], word: str) -> None:
-    with _journal(where) as journal:
+    with _journal(where, 'change') as journal:
         run = _find(journal, name)
         request = decide(journal, run.id)
         typer.echo(f'{word}: {printable(_request(request))}')

@@ -196,8 +196,15 @@ class AgentMessage(BaseModel):
         """Copy the message and what it holds."""
         if self.__pydantic_extra__ or self.__pydantic_private__:  # a subclass has more to copy
             return super().__deepcopy__(memo)
-        copied = self.__copy__()
-        vars(copied).update(copy_values(vars(self), {} if memo is None else memo))
+        copied = type(self).__new__(type(self))
+        copied.__setstate__(
+            {
+                '__dict__': copy_values(vars(self), {} if memo is None else memo),
+                '__pydantic_fields_set__': set(self.__pydantic_fields_set__),
+                '__pydantic_extra__': None,
+                '__pydantic_private__': None,
+            }
+        )
         return copied
 
 

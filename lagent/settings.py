@@ -113,7 +113,7 @@ def default_map(journal_commands: list[str]) -> dict[str, Any]:
     values = {name: value for name, (value, _) in from_files().items()}
     recorded = {'where': values['journal']} if 'journal' in values else {}
     return {
-        **dict.fromkeys(('run', 'chat', 'models', 'doctor'), values),
+        **dict.fromkeys(('run', 'chat', 'ui', 'models', 'doctor'), values),
         'resume': recorded,
         'runs': dict.fromkeys(journal_commands, recorded),
     }

@@ -48,13 +48,21 @@ def redacted_json(value: Any, redactor: Redactor) -> str:
     Returns:
         The JSON text.
     """
-    encoder = Encoder(redactor, plain=True)
     try:
-        tree = encoder.encode(value)
-        clean = Decoder(encoder.blobs.__getitem__).decode(tree)
+        clean = _clean(value, redactor)
     except (NotRecordable, NotReadable):
-        clean = redactor.text(str(value))
+        try:
+            # Texts in the same shape, so that fields are still known by their names.
+            clean = _clean(json_value(value), redactor)
+        except (NotRecordable, RecursionError):
+            clean = redactor.text(str(value))
     return json.dumps(json_value(clean))
+
+
+def _clean(value: Any, redactor: Redactor) -> Any:
+    encoder = Encoder(redactor, plain=True)
+    tree = encoder.encode(value)
+    return Decoder(encoder.blobs.__getitem__).decode(tree)
 
 
 def _message(message: Message) -> Message:

@@ -190,7 +190,9 @@ class _Tracing:
 
     @contextmanager
     def _span(self, name: str, kind: Any, attributes: dict[str, Any]) -> Iterator['_Seen']:
-        span = self._tracer.start_span(name, kind=kind, attributes=attributes)
+        text = self._redactor.text
+        told = {k: text(v) if isinstance(v, str) else v for k, v in attributes.items()}
+        span = self._tracer.start_span(text(name), kind=kind, attributes=told)
         seen = _Seen(span)
         inside = self._context.set_value(self._key, seen, self._trace.set_span_in_context(span))
         token = self._context.attach(inside)

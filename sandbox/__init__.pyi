@@ -15,6 +15,7 @@ from .errors import SandboxClosed as SandboxClosed
 from .errors import SandboxError as SandboxError
 from .errors import SandboxLost as SandboxLost
 from .errors import StartFailed as StartFailed
+from .image import best_variant as best_variant
 from .manager import AsyncSandboxManager as AsyncSandboxManager
 from .manager import SandboxManager as SandboxManager
 from .policy import SandboxPolicy as SandboxPolicy
@@ -22,6 +23,12 @@ from .portal import Portal as Portal
 from .portal import blocking as blocking
 from .portal import blocking_iterator as blocking_iterator
 from .portal import get_portal as get_portal
+from .rich import Chart as Chart
+from .rich import ChartAxes as ChartAxes
+from .rich import ChartAxis as ChartAxis
+from .rich import ChartSeries as ChartSeries
+from .rich import Column as Column
+from .rich import Table as Table
 from .session import AsyncSandbox as AsyncSandbox
 from .session import Sandbox as Sandbox
 from .survival import Survival as Survival

@@ -28,7 +28,7 @@ from rich.table import Table
 from sandbox.console import LivePrinter, is_number, printable
 from sandbox.egress.allowlist import Allowlist
 from sandbox.errors import FileRefused, ImageMissing, PolicyError, SandboxError
-from sandbox.policy import SandboxPolicy
+from sandbox.policy import DEFAULT_VARIANT, SandboxPolicy
 from sandbox.session import Sandbox
 from sandbox.types import ExecutionResult, Outcome
 
@@ -80,9 +80,21 @@ def build(
             help='Image to build on; `bootstrap` makes one from Debian packages, as root.'
         ),
     ] = None,
+    variant: Annotated[
+        Literal['minimal', 'analysis'],
+        typer.Option(help='NumPy, pandas and matplotlib, or the usual libraries for data.'),
+    ] = DEFAULT_VARIANT,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar='REQUIREMENT',
+            help="A package of an index to install besides, such as 'humanize==4.9.0', for a "
+            'policy that asks for it; may be repeated.',
+        ),
+    ] = None,
     tag: Annotated[str | None, typer.Option(help='A further name for the image.')] = None,
 ) -> None:
-    """Build the kernel image, unless it is there."""
+    """Build a kernel image, unless it is there."""
     from sandbox.backends.engine import engine
     from sandbox.image import build_image
 
@@ -95,7 +107,9 @@ def build(
                 console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
         try:
-            name = build_image(base, progress=progress)
+            name = build_image(base, variant=variant, packages=package or (), progress=progress)
+        except PolicyError as error:
+            raise typer.BadParameter(str(error)) from None
         except ImageMissing as error:
             _show_error(console, error)
             raise typer.Exit(NO_BASE) from None
@@ -134,6 +148,16 @@ def run(
             'nothing else; may be repeated. Without a port: 80 and 443.',
         ),
     ] = None,
+    variant: Annotated[
+        Literal['minimal', 'analysis'], typer.Option(help='Which kernel image, with Docker.')
+    ] = DEFAULT_VARIANT,
+    package: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar='REQUIREMENT',
+            help='A package that the image has besides; as in `sandbox build`.',
+        ),
+    ] = None,
     backend: Annotated[
         Literal['docker', 'bubblewrap', 'auto', 'local'],
         typer.Option(help='Where it runs; auto: Docker or else bubblewrap; local: unprotected.'),
@@ -156,7 +180,12 @@ def run(
             'add --unsafe if you trust it'
         )
     code = _read_code(file)
-    policy = _policy(memory=memory, network=_network(network, allow or []))
+    policy = _policy(
+        memory=memory,
+        network=_network(network, allow or []),
+        variant=variant,
+        packages=tuple(package or ()),
+    )
     printer = LivePrinter(output_dir, silent=as_json)
     with _told_errors(Console(stderr=True)):
         with Sandbox(policy=policy, backend=backend, unsafe=unsafe) as box:

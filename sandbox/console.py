@@ -1,12 +1,16 @@
 """A session's output on a terminal: live, in order, and without anything a terminal would obey."""
 
+import os
 import re
 import sys
 from pathlib import Path
 
+from sandbox.svg import safe_svg
 from sandbox.types import ExecutionResult, Output
 
 _CONTROL = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]')
+_COLOUR = re.compile(r'(\x1b\[[0-9;]{0,32}m)')
+_PLAIN = '\x1b[0m'
 _LEFT = re.compile(r'^SystemExit\b', re.MULTILINE)
 _SUFFIXES = {
     'image/png': '.png',
@@ -16,13 +20,19 @@ _SUFFIXES = {
 }
 
 
-def printable(text: str) -> str:
+def printable(text: str, *, colours: bool = False) -> str:
     """Return a text without control characters, except line feeds and tabs.
 
     What a kernel says may hold sequences that a terminal obeys, and marks that reverse the order of
     what is shown.
+
+    Args:
+        text: Any text.
+        colours: Whether sequences that set colours and styles stay.
     """
-    return _CONTROL.sub('', text.replace('\r\n', '\n').replace('\r', '\n'))
+    text = text.replace('\r\n', '\n').replace('\r', '\n')
+    parts = _COLOUR.split(text) if colours else [text]
+    return ''.join(part if n % 2 else _CONTROL.sub('', part) for n, part in enumerate(parts))
 
 
 def is_number(text: str) -> bool:
@@ -48,9 +58,9 @@ class LivePrinter:
         """Print one output, or the next piece of a stream."""
         saved = self._save_images(output)
         if output.kind == 'stdout':
-            self._print(output.text, to_stdout=True, end='')
+            self._print(output.text, to_stdout=True, end='', ansi=output.ansi)
         elif output.kind == 'stderr':
-            self._print(output.text, end='')
+            self._print(output.text, end='', ansi=output.ansi)
         elif output.kind == 'error':
             if not _LEFT.search(output.text):  # the exit code tells of it, as without a sandbox
                 self._print(output.text)
@@ -85,17 +95,25 @@ class LivePrinter:
             if self._output_dir is not None:
                 self._output_dir.mkdir(parents=True, exist_ok=True)
                 path = self._output_dir / f'output-{self._images}{_SUFFIXES[mime]}'
-                path.write_bytes(data if isinstance(data, bytes) else str(data).encode())
+                content = data if isinstance(data, bytes) else safe_svg(str(data))
+                if content is None:
+                    self.note(f'{path.name} not saved: it is no SVG that is safe to open')
+                    continue
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
                 self.note(f'saved {path}')
         return bool(images)
 
-    def _print(self, text: str, *, to_stdout: bool = False, end: str = '\n') -> None:
+    def _print(
+        self, text: str, *, to_stdout: bool = False, end: str = '\n', ansi: str = ''
+    ) -> None:
         text = printable(text + end)
         if self._silent or not text:
             return
         stream = sys.stdout if to_stdout else sys.stderr
         encoding = stream.encoding or 'utf-8'
-        stream.write(text.encode(encoding, 'replace').decode(encoding))
+        in_colour = ansi and stream.isatty() and not os.environ.get('NO_COLOR')
+        shown = f'{printable(ansi, colours=True)}{_PLAIN}' if in_colour else text
+        stream.write(shown.encode(encoding, 'replace').decode(encoding))
         stream.flush()
         if to_stdout:
             self._line_open = not text.endswith('\n')

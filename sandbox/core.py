@@ -20,7 +20,7 @@ from sandbox.kernel import verdict
 from sandbox.kernel.adoption import Recalled
 from sandbox.kernel.contract import Listener, Machine
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.supervisor import FileEntry
+from sandbox.kernel.workspace import FileEntry
 from sandbox.outputs import Outputs
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import cold_start

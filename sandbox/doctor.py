@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sandbox.errors import SandboxError
-from sandbox.policy import SandboxPolicy
+from sandbox.policy import DEFAULT_VARIANT, VARIANTS, SandboxPolicy
 
 Status = Literal['ok', 'warning', 'missing']
 
@@ -65,7 +65,6 @@ def _system() -> Finding:
 
 def _docker() -> Iterator[Finding]:
     from sandbox.backends.engine import engine
-    from sandbox.image import find_image
 
     try:
         with engine() as client:
@@ -77,10 +76,27 @@ def _docker() -> Iterator[Finding]:
     version = info.get('ServerVersion', '?')
     yield Finding('docker engine', 'ok', f'{version}, API {api}, {info.get("OperatingSystem")}')
     yield from judge_engine(info)
+    yield from _images()
+
+
+def _images() -> Iterator[Finding]:
+    from sandbox.image import build_command, find_image
+    from sandbox.layer import layers
+
     try:
         yield Finding('kernel image', 'ok', find_image())
     except SandboxError as error:
         yield Finding('kernel image', 'missing', error.message, error.hint)
+    for variant in VARIANTS:
+        if variant == DEFAULT_VARIANT:
+            continue
+        name = f'kernel image {variant!r}'
+        try:
+            yield Finding(name, 'ok', find_image(variant=variant))
+        except SandboxError:
+            yield Finding(name, 'ok', 'not built (optional)', build_command(variant))
+    for tag, packages in layers():
+        yield Finding('kernel image with packages', 'ok', f'{tag}: {", ".join(packages)}')
 
 
 def judge_engine(info: Mapping[str, Any]) -> Iterator[Finding]:

@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 
 from sandbox.errors import FileRefused
 from sandbox.kernel.contract import Files
-from sandbox.kernel.supervisor import CHUNK, FileEntry, Refusal
+from sandbox.kernel.framing import Refusal
+from sandbox.kernel.workspace import CHUNK, FileEntry
 from sandbox.policy import SandboxPolicy
 from sandbox.types import FileInfo
 

@@ -1,9 +1,10 @@
-"""The kernel image: what it is called, whether it is there, and how it is built.
+"""The kernel images: what they are called, whether they are there, and how they are built.
 
-Its tag is made of what goes into it, so a changed file means another image and an unchanged one
-is never built twice. Packages are downloaded on the host, checked against the hashes of the lock
-file, and installed without a network: the same lock gives the same image, and machines that reach
-no image registry can build it on a base of Debian packages.
+There are two, with few libraries or many (`variant`), from one `Dockerfile`. A tag is made of what
+goes into the image, so a changed file means another image and an unchanged one is never built
+twice. Packages are downloaded on the host, checked against the hashes of the lock file, and
+installed without a network: the same lock gives the same image, and machines that reach no image
+registry can build it on a base of Debian packages.
 """
 
 import hashlib
@@ -11,18 +12,20 @@ import io
 import json
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import IO, TYPE_CHECKING, Any
 
 from sandbox.backends.engine import engine, explain, load_library
 from sandbox.errors import BackendUnavailable, ImageMissing, SandboxError
+from sandbox.policy import DEFAULT_VARIANT, SandboxPolicy, Variant
 
 if TYPE_CHECKING:
     import docker
@@ -34,20 +37,22 @@ def _silent(_: str) -> None:
     pass
 
 
-DEFAULT_IMAGE = 'lagent-sandbox'
+REPOSITORY = 'lagent-sandbox'
 DEFAULT_BASE = 'python:3.11-slim'
 BOOTSTRAP = 'bootstrap'
 BOOTSTRAP_IMAGE = 'lagent-sandbox-base:bookworm'
 DIGEST_LABEL = 'lagent.sandbox.image'
 STAGE_LABEL = 'lagent.sandbox.stage'
+LAYER = 'Dockerfile.packages'
 
 _CONTEXT = (
-    *('Dockerfile', 'requirements.lock'),
-    *('supervisor.py', 'bridge.py', 'files.py', 'processes.py', 'zygote.py', 'kernel.py'),
-    *('output.py', 'messages.py', 'record.py', 'forwarder.py'),
+    *('Dockerfile', 'adapt.py'),
+    *('supervisor.py', 'peers.py', 'session.py', 'bridge.py', 'files.py', 'processes.py'),
+    *('zygote.py', 'kernel.py', 'output.py', 'messages.py', 'record.py', 'forwarder.py'),
+    *('formatters.py', 'tables.py', 'charts.py', 'values.py'),
 )
 _PULL_STALL = 30.0
-_BUILD_STALL = 600.0
+BUILD_STALL = 600.0
 _PROBE = (
     'import json, platform, sys; '
     'print(json.dumps([*sys.version_info[:2], platform.machine(), *platform.libc_ver()]))'
@@ -60,65 +65,151 @@ def guest_folder() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[1] / 'docker'
 
 
-def image_tag() -> str:
-    """Return the full name of the image that belongs to this version of the package."""
+def image_tag(variant: Variant = DEFAULT_VARIANT, packages: Iterable[str] = ()) -> str:
+    """Return the full name of an image of this version.
+
+    Args:
+        variant: Which one.
+        packages: What is installed in it besides, as in `SandboxPolicy`.
+    """
     digest = hashlib.sha256()
-    for name in _CONTEXT:
-        content = (guest_folder() / name).read_bytes()
-        digest.update(f'{name}:{len(content)}:'.encode() + content)
-    return f'{DEFAULT_IMAGE}:{digest.hexdigest()[:12]}'
+    for inside, path in _context(variant):
+        content = path.read_bytes()
+        digest.update(f'{inside}:{len(content)}:'.encode() + content)
+    tag = f'{REPOSITORY}:{variant}-{digest.hexdigest()[:12]}'
+    if not packages:
+        return tag
+    added = (guest_folder() / LAYER).read_bytes() + '\n'.join(sorted(packages)).encode()
+    return f'{tag}-{hashlib.sha256(added).hexdigest()[:12]}'
 
 
-def find_image(name: str | None = None) -> str:
+def find_image(
+    name: str | None = None,
+    *,
+    variant: Variant = DEFAULT_VARIANT,
+    packages: Iterable[str] = (),
+) -> str:
     """Return the name of an image that is on this machine.
 
     Args:
-        name: The image; the one of this version if None.
+        name: An image that is not of this version; else None.
+        variant: As in `image_tag`.
+        packages: As in `image_tag`.
 
     Raises:
         ImageMissing: It is not there.
         BackendUnavailable: There is no Docker engine to ask.
     """
-    wanted = name or image_tag()
+    wanted = name or image_tag(variant, packages)
     with engine() as client:
-        if not _exists(client, wanted):
-            raise image_missing(wanted, own=name is None)
+        if not exists(client, wanted):
+            raise image_missing(name, variant, packages)
     return wanted
 
 
-def image_missing(name: str, *, own: bool) -> ImageMissing:
-    """Return the error for an image that is not on this machine."""
-    hint = 'Build it once with: sandbox build' if own else f'Get it with: docker pull {name}'
-    return ImageMissing(f'The kernel image {name} is not on this machine.', hint=hint)
+def best_variant() -> Variant:
+    """Return the variant with the most libraries of those that are built; else the default.
+
+    Where there is no engine, it is the default, too: to start a sandbox then says what is missing.
+    """
+    try:
+        find_image(variant='analysis')
+    except (ImageMissing, BackendUnavailable):
+        return DEFAULT_VARIANT
+    return 'analysis'
 
 
-def build_image(base: str | None = None, *, progress: Progress = _silent) -> str:
-    """Build the image unless it is there already, and return its name.
+def image_missing(
+    name: str | None, variant: Variant = DEFAULT_VARIANT, packages: Iterable[str] = ()
+) -> ImageMissing:
+    """Return the error for an image that is not on this machine; it names the command.
+
+    Args:
+        name: As in `find_image`.
+        variant: As in `image_tag`.
+        packages: As in `image_tag`.
+    """
+    if name is not None:
+        hint = f'Get it with: docker pull {name}'
+        return ImageMissing(f'The kernel image {name} is not on this machine.', hint=hint)
+    return ImageMissing(
+        f'The kernel image {image_tag(variant, packages)} is not on this machine.',
+        hint=f'Build it once with: {build_command(variant, packages)}',
+    )
+
+
+def build_command(variant: Variant, packages: Iterable[str] = ()) -> str:
+    """Return the command line that builds an image."""
+    command = ['sandbox', 'build']
+    if variant != DEFAULT_VARIANT:
+        command += ['--variant', variant]
+    for package in sorted(packages):
+        command += ['--package', package]
+    return shlex.join(command)
+
+
+def build_image(
+    base: str | None = None,
+    *,
+    variant: Variant = DEFAULT_VARIANT,
+    packages: Iterable[str] = (),
+    progress: Progress = _silent,
+) -> str:
+    """Build an image unless it is there already, and return its name.
 
     Args:
         base: Image to build on, `'bootstrap'` to make one from Debian packages, or None for a slim
             Python.
+        variant: Which image.
+        packages: What to install in it besides, as in `SandboxPolicy`: wheels only, the newest
+            that fit. Their lock is kept as a label of the image.
         progress: Called with a line for people whenever something begins.
 
     Raises:
         BackendUnavailable: There is no Docker engine.
         ImageMissing: The base cannot be had.
+        PolicyError: A package is not named as an index names it, or there is no such variant.
         SandboxError: A step failed; the message has what it said.
     """
-    tag = image_tag()
-    with engine(_BUILD_STALL) as client:
-        if _exists(client, tag):
-            progress(f'{tag} is there already')
-            return tag
+    wishes = SandboxPolicy(variant=variant, packages=tuple(packages)).packages
+    tag = image_tag(variant)
+    with engine(BUILD_STALL) as client:
+        there = exists(client, tag)
+    if not there:
+        _build_variant(base, variant, tag, progress)
+    elif not wishes:
+        progress(f'{tag} is there already')
+    if not wishes:
+        return tag
+    from sandbox.layer import build_layer
+
+    return build_layer(tag, image_tag(variant, wishes), lock_of(variant), wishes, progress)
+
+
+def lock_of(variant: Variant) -> Path:
+    """Return the lock file of an image."""
+    return guest_folder() / f'{variant}.lock'
+
+
+def _context(variant: Variant) -> list[tuple[str, Path]]:
+    """Return the files that an image is built from, with their names in the build context."""
+    files = [(name, guest_folder() / name) for name in _CONTEXT]
+    return [*files, ('requirements.lock', lock_of(variant))]
+
+
+def _build_variant(base: str | None, variant: Variant, tag: str, progress: Progress) -> None:
     resolved = resolve_base(base, progress=progress)
-    with engine(_BUILD_STALL) as client, tempfile.TemporaryDirectory() as scratch:
+    arguments = {'BASE': resolved}
+    if variant == 'analysis':
+        arguments['PLOTLY_RENDERER'] = 'plotly_mimetype+png'
+    with engine(BUILD_STALL) as client, tempfile.TemporaryDirectory() as scratch:
         wheels = Path(scratch, 'wheels')
-        _download(_probe(client, resolved), wheels, progress)
+        download(platform_options(client, resolved), lock_of(variant), wheels, progress)
         with Path(scratch, 'context.tar').open('w+b') as context:
-            _write_context(context, wheels)
+            write_context(context, _context(variant), wheels)
             progress(f'Building {tag} on {resolved}')
-            _build(client, context, tag, resolved, progress)
-    return tag
+            labels = {f'{DIGEST_LABEL}.base': resolved}
+            build(client, context, tag, arguments, labels, progress)
 
 
 def resolve_base(base: str | None, *, progress: Progress = _silent) -> str:
@@ -136,7 +227,7 @@ def resolve_base(base: str | None, *, progress: Progress = _silent) -> str:
         return bootstrap_base(progress=progress)
     wanted = base or DEFAULT_BASE
     with engine(_PULL_STALL) as client:
-        if not _exists(client, wanted):
+        if not exists(client, wanted):
             progress(f'Pulling {wanted}')
             _pull(client, wanted)
     return wanted
@@ -153,7 +244,7 @@ def bootstrap_base(*, progress: Progress = _silent) -> str:
         SandboxError: mmdebstrap failed; the message has what it said last.
     """
     with engine() as client:
-        if _exists(client, BOOTSTRAP_IMAGE):
+        if exists(client, BOOTSTRAP_IMAGE):
             return BOOTSTRAP_IMAGE
     missing = [tool for tool in ('mmdebstrap', 'docker') if shutil.which(tool) is None]
     if missing:
@@ -167,11 +258,12 @@ def bootstrap_base(*, progress: Progress = _silent) -> str:
             hint='Run `sandbox build --base bootstrap` as root, or name an image with --base.',
         )
     progress(f'Making {BOOTSTRAP_IMAGE} from Debian packages')
-    _run(['sh', str(guest_folder() / 'bootstrap-base.sh'), BOOTSTRAP_IMAGE], progress)
+    run(['sh', str(guest_folder() / 'bootstrap-base.sh'), BOOTSTRAP_IMAGE], progress)
     return BOOTSTRAP_IMAGE
 
 
-def _exists(client: 'docker.DockerClient', name: str) -> bool:
+def exists(client: 'docker.DockerClient', name: str) -> bool:
+    """Tell whether an image is on this machine."""
     load_library()
     from docker.errors import ImageNotFound
 
@@ -209,8 +301,12 @@ def _fail_on_error(event: dict[str, Any]) -> None:
         raise APIError(event['error'])
 
 
-def _probe(client: 'docker.DockerClient', base: str) -> list[str]:
-    """Return the options that make pip choose the wheels for the Python of an image."""
+def platform_options(client: 'docker.DockerClient', base: str) -> list[str]:
+    """Return the options that make pip choose the wheels for the Python of an image.
+
+    Raises:
+        SandboxError: The usual wheels do not run on it.
+    """
     output = client.containers.run(
         base, ['-c', _PROBE], entrypoint='python3', network_mode='none', remove=True
     )
@@ -228,20 +324,35 @@ def _probe(client: 'docker.DockerClient', base: str) -> list[str]:
     ]
 
 
-def _download(target: list[str], wheels: Path, progress: Progress) -> None:
+def download(target: list[str], lock: Path, wheels: Path, progress: Progress) -> None:
+    """Download the wheels of a lock file; each is checked against its hashes.
+
+    Args:
+        target: See `platform_options`.
+        lock: The lock file.
+        wheels: The folder to put them into.
+        progress: As in `build_image`.
+
+    Raises:
+        SandboxError: pip failed; the message has what it said.
+    """
     progress('Downloading the locked packages')
-    _run(
+    run(
         [
             *(sys.executable, '-m', 'pip', 'download', '--quiet', '--disable-pip-version-check'),
             *('--no-deps', '--require-hashes', '--only-binary=:all:', *target),
-            *('--dest', str(wheels), '--requirement', str(guest_folder() / 'requirements.lock')),
+            *('--dest', str(wheels), '--requirement', str(lock)),
         ],
         _silent,
     )
 
 
-def _run(command: list[str], progress: Progress) -> None:
-    """Run a command, passing its lines on; its last ones go into the error."""
+def run(command: list[str], progress: Progress) -> None:
+    """Run a command and pass its lines on.
+
+    Raises:
+        SandboxError: It failed; the message has its last lines.
+    """
     lines: list[str] = []
     with subprocess.Popen(
         command,
@@ -264,11 +375,18 @@ def _run(command: list[str], progress: Progress) -> None:
         )
 
 
-def _write_context(target: IO[bytes], wheels: Path) -> None:
+def write_context(target: IO[bytes], files: Iterable[tuple[str, Path]], wheels: Path) -> None:
+    """Write a build context.
+
+    Args:
+        target: Where to; afterwards it is at its beginning.
+        files: Names inside, and where the files are.
+        wheels: The folder of the wheels.
+    """
+    packed = [(f'wheels/{path.name}', path) for path in sorted(wheels.iterdir())]
     with tarfile.open(fileobj=target, mode='w') as archive:
-        for path in [*(guest_folder() / name for name in _CONTEXT), *sorted(wheels.iterdir())]:
+        for inside, path in [*files, *packed]:
             content = path.read_bytes()
-            inside = path.name if path.parent != wheels else f'wheels/{path.name}'
             # Neither times nor owners of the host go in: the same files make the same layers.
             member = tarfile.TarInfo(inside)
             member.size, member.mode = len(content), 0o644
@@ -276,17 +394,35 @@ def _write_context(target: IO[bytes], wheels: Path) -> None:
     target.seek(0)
 
 
-def _build(
-    client: 'docker.DockerClient', context: IO[bytes], tag: str, base: str, progress: Progress
+def build(
+    client: 'docker.DockerClient',
+    context: IO[bytes],
+    tag: str,
+    arguments: Mapping[str, str],
+    labels: Mapping[str, str],
+    progress: Progress,
 ) -> None:
+    """Have the engine build an image, without a network.
+
+    Args:
+        client: The engine.
+        context: The build context.
+        tag: The image's name.
+        arguments: What the Dockerfile's `ARG`s are.
+        labels: Labels of the image.
+        progress: As in `build_image`.
+
+    Raises:
+        SandboxError: A step failed; the message has what it said.
+    """
     stage = secrets.token_hex(8)
     events: Iterable[dict[str, Any]] = client.api.build(
         fileobj=context,
         custom_context=True,
         decode=True,
         tag=tag,
-        buildargs={'BASE': base, 'STAGE': stage},
-        labels={DIGEST_LABEL: tag.partition(':')[2], f'{DIGEST_LABEL}.base': base},
+        buildargs={**arguments, 'STAGE': stage},
+        labels={DIGEST_LABEL: tag.partition(':')[2], **labels},
         network_mode='none',
         use_config_proxy=False,
         rm=True,

@@ -2,12 +2,11 @@
 
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
 
 from sandbox.errors import SandboxError
 from sandbox.kernel.contract import Files
+from sandbox.kernel.framing import Refusal
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.supervisor import Refusal
 from sandbox.policy import MIB, SandboxPolicy
 
 _FOLDER = '.outputs'
@@ -41,11 +40,11 @@ class Outputs:
     async def keep(self, files: Files, spill: Spill) -> tuple[list[str], list[str]]:
         """Write what the last cell's result does not hold; return the paths and what to say."""
         paths: list[str] = []
-        for name, size, chunks in spill.wanted():
+        for name, size, file in spill.wanted():
             path = f'{_FOLDER}/cell-{self._cell}-{name}.txt'
             await self._make_room(files, size)
             try:
-                await files.write(path, size, _asynchronous(chunks))
+                await files.write(path, size, file)
             except SandboxError as error:
                 why = error.code if isinstance(error, Refusal) else error.message
                 return paths, [f'the full output could not be kept in {path} ({why})']
@@ -62,8 +61,3 @@ class Outputs:
             path, _ = self._kept.popleft()
             with contextlib.suppress(SandboxError):
                 await files.delete(path)
-
-
-async def _asynchronous(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        yield chunk

@@ -16,7 +16,17 @@ GIB = 1024 * MIB
 
 _MAX_MODULES, _MAX_MODULE_NAME = 64, 200
 _MODULE = re.compile(r'[^\W\d]\w*(\.[^\W\d]\w*)*')
+_MAX_PACKAGES, _MAX_REQUIREMENT = 64, 200
+_RELEASE = r'(===?|[!<>~]=|[<>]) *[\w.*+!-]+'
+_REQUIREMENT = re.compile(
+    rf'[a-z\d]([\w.-]*[a-z\d])?(\[[\w., -]+\])? *({_RELEASE}( *, *{_RELEASE})*)?',
+    re.ASCII | re.IGNORECASE,
+)
 _RUNTIMES = ('default', 'runsc')
+
+Variant = Literal['minimal', 'analysis']
+VARIANTS: tuple[Variant, ...] = ('minimal', 'analysis')
+DEFAULT_VARIANT: Variant = 'minimal'
 
 _INTEGERS: dict[str, int] = {  # name -> smallest valid value
     'memory': 64 * MIB,
@@ -62,6 +72,11 @@ class SandboxPolicy:
             `'full'` to let the code reach whatever the host's network lets it.
         runtime: `'default'`, the engine's own, or `'runsc'`, gVisor, where the engine has it; it
             goes with `network='none'` only. Elsewhere it is refused.
+        variant: Which of the project's images, where a back end has images: `'analysis'` has the
+            usual libraries for data, plots and fonts; `'minimal'` has NumPy, pandas and matplotlib.
+        packages: What is installed besides, such as `('humanize==4.9.0', 'networkx')`. An image
+            with it has to be built before; see `sandbox.image.build_image`. Only the Docker back
+            end has images; where code finds the interpreter's own packages, this is refused.
         timeout: Default wall clock of one cell, in seconds.
         start_timeout: How long a sandbox and its kernel may take to become ready, in seconds.
         interrupt_grace: How long a cell may take to end after an interrupt, in seconds; then its
@@ -97,6 +112,8 @@ class SandboxPolicy:
     shm: int = 256 * MIB
     network: Literal['none', 'full'] | Allowlist = 'none'
     runtime: Literal['default', 'runsc'] = 'default'
+    variant: Variant = DEFAULT_VARIANT
+    packages: tuple[str, ...] = ()
     timeout: float = 60.0
     start_timeout: float = 60.0
     interrupt_grace: float = 2.0
@@ -130,6 +147,12 @@ class SandboxPolicy:
                 f'runtime={self.runtime!r} is not supported.',
                 hint=f'Use one of {", ".join(map(repr, _RUNTIMES))}.',
             )
+        if self.variant not in VARIANTS:
+            raise PolicyError(
+                f'variant={self.variant!r} is not supported.',
+                hint=f'Use one of {", ".join(map(repr, VARIANTS))}.',
+            )
+        _check_packages(self.packages)
         _check_preload(self.preload)
         _check_env(self.env)
         object.__setattr__(self, 'env', MappingProxyType(dict(self.env)))
@@ -161,8 +184,9 @@ class SandboxPolicy:
         """Return a policy with the given fields made stricter.
 
         Numbers may only go down; the network may only reach less: from `'full'` to an `Allowlist`,
-        to a smaller one, to `'none'`; the runtime may become `'runsc'`; variables may only be taken
-        out of the environment, and modules out of `preload`; and the user id stays.
+        to a smaller one, to `'none'`; the runtime may become `'runsc'`, and the variant
+        `'minimal'`; variables may only be taken out of the environment, modules out of `preload`,
+        and packages out of `packages`; and the user id stays.
 
         Args:
             **changes: Fields and their new values.
@@ -193,7 +217,9 @@ def _at_most(name: str, new: Any, old: Any) -> bool:
         return _reaches_no_more(new, old)
     if name == 'runtime':
         return bool(new in (old, 'runsc'))
-    if name == 'preload':
+    if name == 'variant':
+        return bool(new in (old, 'minimal'))
+    if name in ('preload', 'packages'):
         return set(new) <= set(old)
     if name == 'env':
         return bool(new.items() <= old.items())
@@ -228,6 +254,19 @@ def _check_preload(names: object) -> None:
     for name in names:
         if not isinstance(name, str) or len(name) > _MAX_MODULE_NAME or not _MODULE.fullmatch(name):
             raise PolicyError(f'preload names no module with {name!r}.')
+
+
+def _check_packages(packages: object) -> None:
+    if not isinstance(packages, tuple) or len(packages) > _MAX_PACKAGES:
+        raise PolicyError(f'packages must be a tuple of at most {_MAX_PACKAGES} requirements.')
+    for text in packages:
+        short = isinstance(text, str) and len(text) <= _MAX_REQUIREMENT
+        if not short or not _REQUIREMENT.fullmatch(text):
+            raise PolicyError(
+                f'packages names no package of an index with {text!r}.',
+                hint="Write it as in 'humanize==4.9.0' or 'networkx>=3,<4': neither addresses, "
+                'nor paths, nor options of pip.',
+            )
 
 
 def _check_env(env: object) -> None:

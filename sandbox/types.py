@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Self
 
+from sandbox.rich import CHART_MIME, TABLE_MIME, Chart, Table, read_chart, read_table
+
 OutputKind = Literal['stdout', 'stderr', 'result', 'display', 'error']
 
 
@@ -50,6 +52,8 @@ class Output:
         display_id: Name under which the kernel may update this output.
         left_out: MIME type to size in bytes of representations that were over a limit.
         cut: Where in `text` the line about a cut stands, and how many characters it stands for.
+        ansi: For a terminal: `text` with its colours (SGR, and no other code), if it has any. Only
+            pieces of streams have it, as they arrive.
     """
 
     kind: OutputKind
@@ -59,6 +63,17 @@ class Output:
     display_id: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     cut: tuple[int, int] | None = None
+    ansi: str = ''
+
+    @property
+    def table(self) -> Table | None:
+        """The data frame or series that is shown, as data, or None."""
+        return read_table(self.data.get(TABLE_MIME))
+
+    @property
+    def chart(self) -> Chart | None:
+        """The matplotlib figure that is shown, as data, or None."""
+        return read_chart(self.data.get(CHART_MIME))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-safe form; bytes as `{'base64': text}`."""
@@ -75,6 +90,7 @@ class Output:
             'display_id': self.display_id,
             'left_out': dict(self.left_out),
             'cut': self.cut and list(self.cut),
+            'ansi': self.ansi,
         }
 
     @classmethod
@@ -207,6 +223,16 @@ class ExecutionResult:
             for mime in ('image/png', 'image/jpeg')
             if isinstance(image := output.data.get(mime), bytes)
         ]
+
+    @property
+    def tables(self) -> list[Table]:
+        """The data frames and series that were shown, in order."""
+        return [table for output in self.outputs if (table := output.table) is not None]
+
+    @property
+    def charts(self) -> list[Chart]:
+        """The matplotlib figures that were shown, in order."""
+        return [chart for output in self.outputs if (chart := output.chart) is not None]
 
     @property
     def text(self) -> str:

@@ -13,8 +13,10 @@ import lagent
 import sandbox
 from sandbox.image import guest_folder, image_tag
 
-# What runs in a sandbox is no module here; the expectations and the plugins need pytest.
-NOT_IMPORTED = {'_docker', 'guest', 'conformance', 'pytest_plugin'}
+# What runs in a sandbox is no module here; the expectations and the plugins need pytest, and the
+# page its extra.
+NOT_IMPORTED = {'_docker', 'guest', 'conformance', 'pytest_plugin', 'ui'}
+PAGE = ('static/app.js', 'static/vendor/pico.min.css', 'templates/page.html')
 
 
 def main() -> None:
@@ -38,6 +40,9 @@ def main() -> None:
     folder = guest_folder()
     if folder != home / 'sandbox' / '_docker' or not (folder / 'Dockerfile').is_file():
         sys.exit(f'the files of the kernel image are not in the wheel: {folder}')
+    missing = [name for name in PAGE if not (home / 'lagent' / 'ui' / name).is_file()]
+    if missing:
+        sys.exit(f'files of the page are not in the wheel: {missing}')
     strange = [path.name for path in folder.rglob('*') if path.suffix in {'.whl', '.tar'}]
     if strange:
         sys.exit(f'the wheel holds what was built: {strange}')

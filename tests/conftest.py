@@ -2,16 +2,19 @@
 
 A test marked `docker` needs an engine with the kernel image, one marked `runsc` gVisor as a runtime
 of that engine, one marked `bubblewrap` that program and control groups, one marked `model` the
-small model.
+small model, one marked `browser` Chromium and Playwright.
 Where they are missing the test is skipped and says why; with `LAGENT_TEST_REQUIRE_ALL=1`, as in CI,
 it fails instead, so that nothing is left out unseen, but for markers in `LAGENT_TEST_OPTIONAL`.
 """
 
 import functools
+import importlib.util
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +25,7 @@ settings.load_profile('lagent')
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / '.cache' / 'models' / 'SmolLM2-135M-Instruct'
+MODELS = 'tests/integration/llms/'
 REQUIRE_ALL, OPTIONAL = 'LAGENT_TEST_REQUIRE_ALL', 'LAGENT_TEST_OPTIONAL'
 
 
@@ -32,6 +36,18 @@ def missing_docker() -> str:
 
     try:
         find_image()
+    except SandboxError as error:
+        return error.message
+    return ''
+
+
+@functools.cache
+def missing_analysis() -> str:
+    from sandbox.errors import SandboxError
+    from sandbox.image import find_image
+
+    try:
+        find_image(variant='analysis')
     except SandboxError as error:
         return error.message
     return ''
@@ -69,6 +85,19 @@ def missing_model() -> str:
     return f'there is no model in {MODEL.relative_to(ROOT)}: make model'
 
 
+def chromium() -> str | None:
+    """Path of the browser; None if there is none."""
+    names = ('chromium', 'chromium-browser', 'google-chrome')
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@functools.cache
+def missing_browser() -> str:
+    if importlib.util.find_spec('playwright') is None:
+        return 'Playwright is not installed: pip install playwright'
+    return '' if chromium() else 'there is no Chromium: apt install chromium'
+
+
 @functools.cache
 def missing_gpu() -> str:
     try:
@@ -80,9 +109,11 @@ def missing_gpu() -> str:
 
 NEEDS = {
     'docker': missing_docker,
+    'analysis': missing_analysis,
     'runsc': missing_runsc,
     'bubblewrap': missing_bubblewrap,
     'model': missing_model,
+    'browser': missing_browser,
     'gpu': missing_gpu,
 }
 
@@ -97,10 +128,37 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f'{marker}: {reason}')
 
 
+@pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the tests of a file to one process, and all those of models, which take much memory."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return MODELS if nodeid.startswith(MODELS) else super()._split_scope(nodeid)
+
+    return ByFile(config, log) if config.getoption('dist') == 'loadfile' else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long: none of the processes is left with one at the end."""
+    if 'PYTEST_XDIST_WORKER' in os.environ:
+        slow = {item.path for item in items if item.get_closest_marker('slow')}
+        items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope='session')
 def model_path() -> Path:
     """Folder of the small real model; for tests marked `model`."""
     return MODEL
+
+
+@pytest.fixture(scope='session')
+def chromium_path() -> str:
+    """The browser; for tests marked `browser`."""
+    path = chromium()
+    assert path is not None
+    return path
 
 
 @pytest.fixture(scope='session', autouse=True)

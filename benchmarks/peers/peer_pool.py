@@ -21,7 +21,8 @@ class Adapter:
     def run(self, code: str, timeout: float) -> str:
         """Run a cell."""
         assert self._box is not None
-        return printed(self._box, code, timeout)
+        text: str = printed(self._box, code, timeout)
+        return text
 
     def close(self) -> None:
         """Give the session back."""

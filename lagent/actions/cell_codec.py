@@ -8,6 +8,7 @@ _OUTPUT: dict[str, Any] = {
     'metadata': {},
     'display_id': None,
     'left_out': {},
+    'ansi': '',
     'cut': None,
 }
 

@@ -10,7 +10,7 @@ from lagent.actions.cell_codec import compact, complete
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
 from lagent.actions.resumption import EXECUTE, LOOK, Rebuild, Resumption
-from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source
+from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source, policy_for_data
 from lagent.context import current_context, run_context
 from lagent.effects import Effect, Ended, emit, listening, mark_not_begun, within
 from lagent.errors import LimitExceeded, NotDone, OutcomeUnknown, RepeatedCall, RunCancelled
@@ -31,7 +31,14 @@ from sandbox import (
 )
 
 # Other modules of lagent catch `SandboxError` and must not import `sandbox` themselves.
-__all__ = ['AsyncInterpreter', 'CellResult', 'Interpreter', 'SandboxError', 'execution_results']
+__all__ = [
+    'AsyncInterpreter',
+    'CellResult',
+    'Interpreter',
+    'SandboxError',
+    'execution_results',
+    'policy_for_data',
+]
 
 _LEAST = 0.001  # seconds that a cell may take
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import sandbox
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
@@ -17,9 +17,23 @@ from lagent.journal.errors import NotCaptured
 from sandbox import FileInfo, SandboxPolicy
 
 T = TypeVar('T')
+Variant = Literal['minimal', 'analysis']
 
 Source = str | PathLike[str]
 Sources = Source | Iterable[Source] | Mapping[str, Source | bytes]
+
+
+def policy_for_data(variant: Variant | None = None) -> SandboxPolicy:
+    """The policy of an analyst's sandboxes.
+
+    Args:
+        variant: the kernel image; by default the one with the most libraries of those that are
+            built on this machine.
+
+    Returns:
+        The default policy, with that image.
+    """
+    return SandboxPolicy(variant=variant or sandbox.best_variant())
 
 
 class Sandboxes:
@@ -65,6 +79,17 @@ class Sandboxes:
         self._closed = False
         self._lock = threading.Lock()
         self._preparations = Preparations()
+
+    @property
+    def image(self) -> tuple[Variant, tuple[str, ...]] | None:
+        """The variant of the kernel image and the packages that were added to it.
+
+        None where code finds other libraries: with a manager, an image or a back end of one's own.
+        """
+        options = self._options
+        if not self._owns_manager or options['image'] is not None or options['backend'] != 'docker':
+            return None
+        return self.policy.variant, self.policy.packages
 
     def upload(self, paths: Sources, session_id: Hashable | None = None) -> list[FileInfo]:
         """Copy files into a session's sandbox.

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from lagent.actions.interpreter import SandboxError
+from lagent.actions.interpreter import SandboxError, policy_for_data
 from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
-from lagent.agents.session_keeper import (
+from lagent.agents.workspace import (
     HIDDEN,
     REVIEW,
-    SessionKeeper,
+    WorkspaceCoder,
     last_question,
     made_files,
     results_of,
@@ -23,6 +23,7 @@ from lagent.analysis.profiles import FileProfile, describe
 from lagent.flow import Flow, arun, call, run
 from lagent.prompts.prompt_files import PromptFiles
 from lagent.schema import AgentMessage
+from lagent.utils import create_object
 from lagent.view import ModelView
 
 _PREVIEW = 2_000  # characters of an artifact's preview
@@ -31,7 +32,23 @@ _LINK = re.compile(r'\]\(([^()\n]+)\)')  # one class of characters, so that it t
 _QUOTED = re.compile(r'`([^`\n]+\.(?:png|jpe?g|svg|pdf|csv|tsv|xlsx|json|parquet|html|txt|md))`')
 
 
-class DataAnalyst(SessionKeeper):
+def instruction(prompts: PromptFiles, interpreter: Any) -> str:
+    """The system instruction of an analyst: the prompt ``system``, with the libraries there are.
+
+    Args:
+        prompts: the texts. What is told of the libraries is the prompt with the name of the kernel
+            image, or ``other`` where it is not known.
+        interpreter: what runs the code.
+
+    Returns:
+        The text.
+    """
+    variant, packages = getattr(interpreter, 'image', None) or ('other', ())
+    more = ''.join(f', {package}' for package in packages)
+    return prompts.text('system', libraries=prompts.text(variant, packages=more).strip())
+
+
+class DataAnalyst(WorkspaceCoder):
     """A `Coder` for data: knows the user's files, checks its answers, keeps what it made.
 
     It plans, runs code, looks at errors, corrects them, checks, and answers. A reply without code
@@ -61,8 +78,9 @@ class DataAnalyst(SessionKeeper):
         Args:
             llm: the model, or the configuration dict of one.
             interpreter: an `Interpreter`, or the configuration dict of one; by default one with
-                the Docker back end, which counts with the model's tokenizer if there is one.
-            template: the system instruction; the prompt ``system`` by default.
+                the Docker back end, which counts with the model's tokenizer if there is one. Its
+                kernel image is ``'analysis'`` where that is built, else the small one.
+            template: the system instruction; by default see `instruction`.
             language: language of the prompts: ``'en'``, ``'zh'``, or one that `prompts` has.
             prompts: folder whose prompts go before lagent's own.
             max_turn: how many times code may be run before the answer.
@@ -76,8 +94,10 @@ class DataAnalyst(SessionKeeper):
             raise ValueError(f'reviews must not be negative, got {reviews}')
         self.prompts = PromptFiles('analyst', language, prompts)
         self.reviews = reviews
-        system = self.prompts.text('system') if template is None else template
-        super().__init__(llm, interpreter, system, max_turn=max_turn, **kwargs)
+        given = interpreter or {'type': self._interpreter, 'policy': policy_for_data()}
+        runs = create_object(given)
+        system = instruction(self.prompts, runs) if template is None else template
+        super().__init__(llm, runs, system, max_turn=max_turn, **kwargs)
         model = self.agent.llm
         if interpreter is None and getattr(model, 'tokenizer', None) is not None:
             self.interpreter.view = ModelView(tokenizer=model.tokenize)

@@ -12,7 +12,9 @@ from lagent.flow import Flow, blocking_call
 from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Run
 from lagent.journal.difference import differing, pretty
-from lagent.journal.errors import Diverged
+from lagent.journal.errors import Diverged, NotRecordable
+from lagent.journal.lost import tell_lost
+from lagent.journal.reading import damaged
 from lagent.journal.recording import Recording
 from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import Rerun
@@ -21,7 +23,6 @@ from lagent.journal.runs import (
     Where,
     answer_of,
     begin,
-    check_there,
     fail,
     find,
     open_journal,
@@ -93,14 +94,16 @@ def rerun_turn(
     Returns:
         The answer.
     """
-    yield from blocking_call(check_there, where)
-    journal, is_own = yield from blocking_call(open_journal, where)
+    journal, is_own = yield from blocking_call(open_journal, where, 'read')
     try:
         turn = _Turn(agent, journal, Options(run_id=run_id, redactor=redactor))
         return (yield from turn.again(run_id, stream_))
     finally:
         if is_own:
             journal.close()
+
+
+_PARTS = {'messages', 'session', 'kwargs', 'state'}
 
 
 class _Turn:
@@ -127,6 +130,11 @@ class _Turn:
         else:
             self.is_new = False
             yield from blocking_call(self._read, found, messages, session)
+            if not messages:
+                asked = (found.opening or {}).get('value')
+                yield from blocking_call(
+                    tell_lost, asked, self.journal.blob, found.id, 'what it began with'
+                )
             # What is given again has its secrets, which what is recorded has not.
             messages = messages or tuple(self.opening['messages'])
             kwargs = kwargs or self.opening['kwargs']
@@ -149,12 +157,7 @@ class _Turn:
 
     def again(self, run_id: str, stream_: 'weakref.ref[Any] | None') -> Flow[AgentMessage]:
         found = yield from blocking_call(self.journal.run, run_id)
-        self.opening = yield from blocking_call(opening_of, self.journal, found)
-        if not self.opening:
-            raise JournalError(
-                f'Run {run_id!r} was recorded around code of your own, and no call of an agent: '
-                'only that code can take its way again.'
-            )
+        yield from blocking_call(self._learn, found)
         rerun = yield from blocking_call(Rerun, self.journal, found, self.options.redactor)
         messages, session = tuple(self.opening['messages']), self.opening['session']
 
@@ -203,7 +206,7 @@ class _Turn:
 
     def _read(self, found: Run, messages: tuple[Any, ...], session: Hashable | None) -> None:
         """Read what the run began with, and see that the same is asked now."""
-        self.opening = opening_of(self.journal, found)
+        self._learn(found)
         redactor = self.options.redactor or Redactor()
 
         def text(opening: dict[str, Any]) -> str:
@@ -222,25 +225,34 @@ class _Turn:
             difference = ''.join(f'  {line}\n' for line in lines)
             raise Diverged('0', 'another question or session', 'this one', difference)
 
+    def _learn(self, found: Run) -> None:
+        """Read what the run began with."""
+        opening = opening_of(self.journal, found)
+        if not opening:
+            raise JournalError(
+                f'Run {found.id!r} was recorded around code of your own, and no call of an agent: '
+                'only that code can take its way again.'
+            )
+        if not isinstance(opening, dict) or not opening.keys() >= _PARTS:
+            raise damaged(f'it does not say what run {found.id!r} was asked')
+        self.opening = opening
+
     def _recall(self, found: Run) -> AgentMessage:
-        """The answer of a run that has ended; an agent that knows no more learns what it knew."""
+        """The answer of a run that has ended; an agent that is where it began learns the rest."""
         state = Decoder(self.journal.blob).decode((found.outcome or {}).get('state'))
-        session = self.opening['session']
-        memories = (manager.get(session) for _, manager in self.agent._memories())
-        knows_something = any(memory is not None and memory.get_memory() for memory in memories)
-        if state and (not knows_something or self._is_at_the_beginning()):
+        known = self._state()
+        if state and (not any(known.values()) or self._is_same(known, self.opening['state'])):
             self._restore(state)
         answer: AgentMessage = answer_of(self.journal, found)
         return answer
 
-    def _is_at_the_beginning(self) -> bool:
-        """Whether the agent remembers just what it did when the run began."""
-        redactor = self.options.redactor or Redactor()
-        now, then = (
-            canonical(Encoder(redactor).encode(state))
-            for state in (self._state(), self.opening['state'])
-        )
-        return now == then
+    def _is_same(self, *states: dict[str, Any]) -> bool:
+        encoder = Encoder(self.options.redactor or Redactor())
+        said = ({key: saved for key, saved in state.items() if saved} for state in states)
+        try:
+            return len({canonical(encoder.encode(each)) for each in said}) == 1
+        except NotRecordable:  # what the agent knows now is of no run
+            return False
 
     def _state(self) -> dict[str, Any]:
         session = self.opening['session']

@@ -42,6 +42,34 @@ def safe_html(html: str) -> str:
     return cleaned
 
 
+def styled_html(html: str) -> str:
+    """HTML with its own styles, for a frame with a policy that loads nothing and runs nothing.
+
+    The policy alone is not enough: a browser looks up, and speaks with, the host of a frame or a
+    link before it is asked whether it may, and a name can carry what is to be kept secret.
+
+    Args:
+        html: any HTML.
+
+    Returns:
+        What is left of it: text, structure, tables, styles, and images that are in it.
+
+    Raises:
+        ExtraMissing: nh3 is not installed.
+    """
+    nh3 = require('nh3', 'notebook')
+    cleaned: str = nh3.clean(
+        html,
+        tags={*_TAGS, 'style', 'img'},
+        clean_content_tags={'script'},
+        attributes={**_ATTRIBUTES, '*': {'class', 'id', 'style'}, 'img': {'src', 'alt', 'width'}},
+        url_schemes={'data'},
+        url_relative='deny',
+        link_rel=None,
+    )
+    return cleaned
+
+
 def safe_markdown(text: str) -> str:
     """Markdown in which HTML is text, and no link executes anything.
 

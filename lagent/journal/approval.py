@@ -12,9 +12,9 @@ class Approval:
     """A policy; any function of an effect and its run that gives a reason or None is one too.
 
     Attributes:
-        kernel: all code that is run, also by tools that say they run code.
-        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``); True for
-            all tools.
+        kernel: all code that is run, by interpreters and by tools.
+        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``), however a
+            model writes them; True for all tools.
         network: what can reach other machines, as far as tools and interpreters declare it.
         tokens_above: model calls of a run that has used more tokens already.
         cost_above: model calls of a run that has cost more already, by the `RunLimits.prices` that

@@ -57,13 +57,14 @@ class Asking:
         payload = effect.payload
         is_long = type(payload) is list and len(payload) > PIECE
         body = self._pieces(payload, encoder) if is_long else encoder.encode(payload)
-        digest = digest_of(canonical([kind, effect.name, body]).encode())
+        name = self._redactor.text(effect.name)
+        digest = digest_of(canonical([kind, name, body]).encode())
         record = Record(
             type='intent',
             position='',
             time=time.time(),
             kind=kind,
-            name=effect.name,
+            name=name,
             digest=digest,
             body=body,
         )
@@ -153,7 +154,7 @@ class Doing:
             position=self.position,
             time=time.time(),
             kind=self.asked.kind,
-            name=self.effect.name,
+            name=self.asked.name,
             digest=self.asked.digest,
             body=body,
             elapsed=time.monotonic() - self.started if is_outcome and self.started else None,

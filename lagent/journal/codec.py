@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -19,9 +19,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
 
+from lagent.errors import JournalError
 from lagent.journal.errors import NotReadable, NotRecordable
 from lagent.journal.parts import form_of, make
-from lagent.journal.redact import REDACTED, Redactor
+from lagent.journal.redact import Redactor
+from lagent.journal.secret_fields import hidden
 from lagent.llms.completion import Completion
 from lagent.utils.loaded import loaded
 
@@ -145,20 +147,28 @@ class Encoder:
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if TAG not in value and {*map(type, value)} <= _STR:
             text, is_secret = self._redactor.text, self._redactor.is_secret_name
-            tree = {}
+            tree: dict[str, Any] = {}
             for key, item in value.items():
-                if type(item) is str:  # nearly all that there is: the messages of a model
-                    tree[text(key)] = REDACTED if item and is_secret(key) else self._text(item)
+                name = text(key)
+                if name in tree:
+                    name = _another(name, tree)
+                if is_secret(key):
+                    tree[name] = self.encode(hidden(key, item), depth)
+                elif type(item) is str:  # nearly all that there is: the messages of a model
+                    tree[name] = self._text(item)
                 else:
-                    tree[text(key)] = self.encode(item, depth)
+                    tree[name] = self.encode(item, depth)
             return tree
-        return {TAG: 'dict', 'v': [self._pair(key, item, depth) for key, item in value.items()]}
-
-    def _pair(self, key: Any, item: Any, depth: int) -> list[Any]:
-        is_named = type(key) is str and type(item) is str and bool(item)
-        if is_named and self._redactor.is_secret_name(key):
-            item = REDACTED
-        return [self.encode(key, depth), self.encode(item, depth)]
+        pairs: list[list[Any]] = []
+        seen: set[str] = set()
+        for key, item in value.items():
+            name, named = self.encode(key, depth), type(key) is str
+            if named and type(name) is str:
+                name = _another(name, seen) if name in seen else name
+                seen.add(name)
+            is_hidden = named and self._redactor.is_secret_name(key)
+            pairs.append([name, self.encode(hidden(key, item) if is_hidden else item, depth)])
+        return {TAG: 'dict', 'v': pairs}
 
     def _tagged(self, kind: type, value: Any, depth: int) -> Any:
         if kind is float:
@@ -172,7 +182,7 @@ class Encoder:
             return {TAG: 'bytes', 'v': base64.b64encode(data).decode('ascii')}
         if kind in (set, frozenset):
             items = sorted((self.encode(item, depth) for item in value), key=canonical)
-            return {TAG: kind.__name__, 'v': items}
+            return {TAG: kind.__name__, 'v': _unlike(items)}
         if self._plain and kind is Completion:
             return self._text(str(value))
         if (codec := _by_type.get(kind)) is not None:
@@ -216,10 +226,18 @@ class Decoder:
         tag = tree.get(TAG)
         if tag is None:
             return {key: self.decode(value) for key, value in tree.items()}
-        if (read := _READ.get(tag)) is not None:
-            return read(self, tree)
-        if (codec := _by_name.get(tag)) is not None:
-            return codec.decode(self.decode(tree['v']))
+        try:
+            if (read := _READ.get(tag)) is not None:
+                return read(self, tree)
+            if (codec := _by_name.get(tag)) is not None:
+                return codec.decode(self.decode(tree['v']))
+        except JournalError:
+            raise
+        except Exception as error:
+            raise NotReadable(
+                f'A record holds a value of the kind {str(tag)!r} that is damaged, or that its '
+                f'codec does not accept: {type(error).__name__}: {error}'
+            ) from error
         raise NotReadable(
             f'A record holds a value of the kind {tag!r}, which nothing in this program can read. '
             'Import the module that registers it, then try again.'
@@ -267,6 +285,26 @@ _READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     'dict': Decoder._pairs,
     'object': Decoder._object,
 }
+
+
+def _another(name: str, taken: Container[str]) -> str:
+    """A name for what has the same one as something else, since both were redacted."""
+    number = 2
+    while f'{name} {number}' in taken:
+        number += 1
+    return f'{name} {number}'
+
+
+def _unlike(items: list[Any]) -> list[Any]:
+    """Members of a set, of which some texts may be the same, since they were redacted."""
+    texts = [item for item in items if type(item) is str]
+    if len(seen := set(texts)) == len(texts):
+        return items
+    unlike: list[Any] = [item for item in items if type(item) is not str]
+    for text in texts:
+        unlike.append(text if text not in unlike else _another(text, seen))
+        seen.add(unlike[-1])
+    return unlike
 
 
 def _name_of(kind: type) -> str:

@@ -2,7 +2,8 @@
 
 A lease ends with its time, which is renewed with every record and by a thread in between. On its
 holder's machine and in its process namespace a dead holder is seen at once: there is no process of
-its number, or one that was started at another time.
+its number, or one that was started at another time. Of its own leases a process knows which ones
+are over.
 """
 
 import json
@@ -16,6 +17,7 @@ from pathlib import Path
 LEASE = 30.0
 """Seconds that a lease is valid without being renewed."""
 
+_live: set[str] = set()  # leases of this process that are not over
 _BOOT = Path('/proc/sys/kernel/random/boot_id')
 
 
@@ -26,7 +28,7 @@ def new_owner() -> str:
         JSON: the host's name and boot, the process and when it was started, and a unique token.
     """
     pid = os.getpid()
-    return json.dumps(
+    owner = json.dumps(
         {
             'host': socket.gethostname(),
             'boot': _machine(),
@@ -36,6 +38,17 @@ def new_owner() -> str:
         },
         sort_keys=True,
     )
+    _live.add(owner)
+    return owner
+
+
+def gone(owner: str) -> None:
+    """Note that a lease of this process is over, also where no journal could be told.
+
+    Args:
+        owner: what `new_owner` gave.
+    """
+    _live.discard(owner)
 
 
 def describe(owner: str) -> str:
@@ -61,7 +74,8 @@ def is_gone(owner: str) -> bool:
         owner: what `new_owner` gave, perhaps on another machine.
 
     Returns:
-        True only if it was a process of this machine and this process namespace.
+        True only if it was a process of this machine and this process namespace, or a lease of the
+        calling process that is over.
     """
     try:
         said = json.loads(owner)
@@ -70,7 +84,9 @@ def is_gone(owner: str) -> bool:
             return False
         os.kill(said['pid'], 0)
         started = _started(said['pid'])
-        return started is not None and bool(started != said['started'])
+        if started is not None and started != said['started']:
+            return True
+        return said['pid'] == os.getpid() and owner not in _live
     except ProcessLookupError:
         return True
     except PermissionError:

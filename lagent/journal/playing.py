@@ -125,17 +125,18 @@ class Player:
         encoder = Encoder(self._redactor, plain=True)
         tree = steady(encoder.encode(effect.payload))
         asked = self._normal(tree, encoder.blobs)
-        place = (session, effect.name)
+        name = self._redactor.text(effect.name)
+        place = (session, name)
         before = self._last.get(place, '') if effect.kind == 'kernel' else ''
-        key = _key(effect.kind, effect.name, asked, before)
+        key = _key(effect.kind, name, asked, before)
         if not self._waiting[key]:
-            brief = _brief(effect.kind, effect.name, asked)
-            raise NotRecorded(self._path, brief, self._why(effect, asked, key))
+            brief = _brief(effect.kind, name, asked)
+            raise NotRecorded(self._path, brief, self._why(effect, name, asked, key))
         if effect.kind == 'kernel':
             self._last[place] = key
         return self._tape.effects[self._waiting[key].popleft() - 1]
 
-    def _why(self, effect: Effect, asked: Any, key: str) -> str:
+    def _why(self, effect: Effect, name: str, asked: Any, key: str) -> str:
         if key in self._known:
             return 'It is recorded, but not as often as it was made.'
         left = self._left()
@@ -143,7 +144,7 @@ class Player:
             return 'All that is recorded was asked for already.'
         calls = {number: self._tape.effects[number - 1] for number in left}
         for number, taped in calls.items():
-            same = taped.kind == effect.kind and taped.name == effect.name
+            same = taped.kind == effect.kind and taped.name == name
             if same and self._asked[number - 1] == asked:
                 return f'The same code is in {self._line(number)}\nOther cells ran before it there.'
         nearest = next((number for number in left if calls[number].kind == effect.kind), left[0])

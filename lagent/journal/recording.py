@@ -28,7 +28,9 @@ from lagent.journal.difference import diverged, text_of
 from lagent.journal.errors import NothingToDecide
 from lagent.journal.failures import causes_of, decode_error, encode_error
 from lagent.journal.history import MAIN, THREAD, Asker, Entry, History, asker, pause
-from lagent.journal.lease import LEASE, Heartbeat
+from lagent.journal.lease import LEASE, Heartbeat, gone
+from lagent.journal.lost import tell_lost
+from lagent.journal.reading import records_of
 from lagent.journal.redact import Redactor
 from lagent.positions import Scope, current_scope, entered, passed
 
@@ -68,7 +70,7 @@ class Recording:
         self._owner, self._approval, self._on_unknown = owner, approval, on_unknown
         self._redactor = redactor or Redactor()
         self._decoder = Decoder(journal.blob)
-        self._history = History(journal.records(run.id), (run.outcome or {}).get('ended_by'))
+        self._history = History(records_of(journal, run.id), (run.outcome or {}).get('ended_by'))
         self._raised: list[tuple[BaseException, Record]] = []
         self._over: LagentError | None = None
         self._kept: set[str] = set()
@@ -212,6 +214,11 @@ class Recording:
         else:
             tree = {'answer': encoder.encode(outcome), 'state': encoder.encode(state)}
         self.journal.release(self.run.id, self._owner, status, tree, encoder.blobs)
+        gone(self._owner)
+
+    def abandon(self) -> None:
+        """Say that nothing more is done here, where the journal can't be told."""
+        gone(self._owner)
 
     def _asker(self) -> Asker:
         who = asker()
@@ -240,13 +247,18 @@ class Recording:
         assert outcome is not None, 'only what is over is replayed'
         self._history.replayed(doing.position)
         failed = outcome.type == 'error'
-        decode = partial(decode_error, decoder=self._decoder) if failed else self.decode
-        known = yield from blocking_call(decode, outcome.body)
+        known = yield from blocking_call(self._known, doing, outcome, failed)
         replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
         if failed:
             self._raised.append((known, outcome))
             raise known
         return known
+
+    def _known(self, doing: Doing, outcome: Record, failed: bool) -> Any:
+        effect = doing.effect
+        what = f'effect {doing.position} ({effect.kind} {outcome.name})'
+        tell_lost(outcome.body, self.journal.blob, self.run.id, what)
+        return decode_error(outcome.body, self._decoder) if failed else self.decode(outcome.body)
 
     def _find_out(self, doing: Doing, entry: Entry) -> Flow[Ended | None]:
         """What became of an effect that was begun; None if it is to be done (again)."""

@@ -5,12 +5,16 @@ try out guesses. The same text is always redacted to the same text, and a redact
 so a run resumes although its journal does not know the secret, also after it was replaced.
 """
 
+import base64
 import functools
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import quote, quote_plus, unquote
 
-REDACTED = '[redacted]'
+from lagent.journal.secret_fields import REDACTED, redact_fields
+from lagent.journal.secret_names import is_secret_name, is_secret_variable
 
 # Each rule is tried only on texts that contain its mark: a search for it costs next to nothing.
 RULES: tuple[tuple[str, str], ...] = (
@@ -32,29 +36,27 @@ RULES: tuple[tuple[str, str], ...] = (
     ),
 )
 
-_SECRET_NAME = re.compile(
-    r'(?:^|[_-])(?:(?:api|access|private|secret)[_-]?key|token|secret|passw(?:or)?d|credentials?)$'
-    r'|^authorization$|_key$',
-    re.IGNORECASE,
+# Parts of URLs (RFC 3986, 3.2.1 and 3.4): the password of ``user:password@``, and signatures.
+_USERINFO = re.compile(r'(://[^\s/:@?#"\'<>\\]{0,128}:)(?![{$<%])([^\s/@"\'<>\\]{1,256})(?=@)')
+_SIGNATURE = re.compile(
+    r'(?<=[?&])((?:x-amz-|x-goog-)?sig(?:nature)?=)[^\s&#"\'<>{}\\`]+', re.IGNORECASE
 )
+_DSN = re.compile(r'\b(?:password|pwd)\s{0,3}=\s{0,3}([^\s;]+)', re.IGNORECASE)
 # Characters: of a secret, as shorter ones occur in texts by chance; of texts that are remembered;
 # and how many of these.
 _LEAST, _SHORT, _REMEMBERED = 8, 2_048, 4_096
-
-
-@functools.lru_cache(1_024)
-def _is_secret_name(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None
+_ENCODINGS = ('utf-8', 'utf-16-le', 'utf-16-be', 'utf-32-le', 'utf-32-be')
 
 
 class Redactor:
     """Takes secrets out of texts.
 
     Args:
-        values: secrets that are known, wherever they appear.
+        values: secrets that are known, wherever they appear: as they are, as JSON, Python, URLs and
+            Base64 write them.
         rules: pairs of a text that must occur and a regular expression of what is replaced.
-        environ: where values of variables whose names end like those of secrets
-            (``_KEY``, ``TOKEN``, ``SECRET``, ``PASSWORD``) are secrets too.
+        environ: where values of variables whose names are those of secrets, or end in ``_KEY``,
+            ``_TOKEN``, ``_PASS`` and the like, are secrets too, and passwords in URLs.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class Redactor:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
-        named = [value for name, value in environ.items() if self.is_secret_name(name)]
-        known = {value for value in [*values, *named] if len(value) >= _LEAST}
+        known = {value for value in [*values, *_secrets_of(environ)] if len(value) >= _LEAST}
+        forms = {form for value in known for form in _forms(value)}
         # Longer ones first: one secret may be part of another.
-        self._values = sorted(known, key=lambda value: (-len(value), value))
+        self._values = sorted(forms, key=_longest_first)
+        self._data = sorted({data for value in known for data in _data(value)}, key=_longest_first)
         self._rules = [(mark, re.compile(pattern, re.DOTALL)) for mark, pattern in rules]
+        self._base64 = [(part, _around(part)) for value in known for part in _base64(value)]
         # A conversation is written again and again, with one message more each time.
         self._short = functools.lru_cache(_REMEMBERED)(self._clean)
 
@@ -81,7 +85,7 @@ class Redactor:
         Returns:
             True for names such as ``OPENAI_API_KEY``, ``password`` and ``Authorization``.
         """
-        return _is_secret_name(name)
+        return is_secret_name(name)
 
     def text(self, text: str) -> str:
         """A text without secrets.
@@ -98,10 +102,17 @@ class Redactor:
         for value in self._values:
             if value in text:
                 text = text.replace(value, REDACTED)
+        for mark, pattern in self._base64:
+            if mark in text:
+                text = pattern.sub(REDACTED, text)
         for mark, pattern in self._rules:
             if mark in text:
                 text = pattern.sub(REDACTED, text)
-        return text
+        if '://' in text:
+            text = _USERINFO.sub(rf'\1{REDACTED}', text)
+        if '=' in text and ('?' in text or '&' in text):
+            text = _SIGNATURE.sub(rf'\1{REDACTED}', text)
+        return redact_fields(text)
 
     def data(self, data: bytes) -> bytes:
         """Bytes without the secrets that are known by their value.
@@ -112,6 +123,61 @@ class Redactor:
         Returns:
             The same bytes with each of them replaced.
         """
-        for value in self._values:
-            data = data.replace(value.encode('utf-8', 'surrogatepass'), REDACTED.encode())
+        for value in self._data:
+            data = data.replace(value, REDACTED.encode())
         return data
+
+
+def _longest_first(value: str | bytes) -> tuple[int, str | bytes]:
+    return -len(value), value
+
+
+def _secrets_of(environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environ.items():
+        if is_secret_variable(name):
+            yield value
+        if (found := _USERINFO.search(value)) is not None:
+            yield found[2]
+            yield unquote(found[2])
+        if name.lower().endswith('dsn') and (found := _DSN.search(value)) is not None:
+            yield found[1]
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A secret as it is, and as it is written within other things."""
+    yield value
+    for ascii_only in (True, False):
+        escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        yield escaped
+        yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]
+    yield repr(value)[1:-1]
+    data = value.encode('utf-8', 'surrogatepass')
+    yield quote(data, safe='')
+    yield quote(data)
+    yield quote_plus(data)
+
+
+def _data(value: str) -> Iterator[bytes]:
+    for form in _forms(value):
+        yield form.encode('utf-8', 'surrogatepass')
+    for encoding in _ENCODINGS:
+        yield value.encode(encoding, 'surrogatepass')
+
+
+def _base64(value: str) -> Iterator[str]:
+    """What Base64 (RFC 4648) makes of a secret within other bytes: there are three ways."""
+    data = value.encode('utf-8', 'surrogatepass')
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + data).decode('ascii')
+        # The characters at both ends depend on the bytes beside it as well.
+        whole = text[(0, 2, 3)[before] : (before + len(data)) * 8 // 6]
+        yield whole
+        yield whole.translate(_URL_SAFE)
+
+
+_URL_SAFE = str.maketrans('+/', '-_')
+
+
+def _around(part: str) -> re.Pattern[str]:
+    """A part of Base64, and the characters beside it that hold the rest of the secret."""
+    return re.compile(rf'[\w+/-]{{0,2}}{re.escape(part)}[\w+/-]{{0,2}}={{0,2}}')

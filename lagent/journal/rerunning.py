@@ -24,6 +24,7 @@ from lagent.journal.errors import (
 )
 from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import History, pause
+from lagent.journal.reading import records_of
 from lagent.journal.recording import unrecorded
 from lagent.journal.redact import Redactor
 from lagent.positions import Scope, current_scope, entered, passed
@@ -78,7 +79,7 @@ class Rerun:
         self._redactor = redactor or Redactor()
         self._asking = Asking(self._redactor)
         self._decoder = Decoder(journal.blob)
-        self._history = History(journal.records(run.id))
+        self._history = History(records_of(journal, run.id))
         self._over: JournalError | RunSuspended | None = None
 
     @contextmanager

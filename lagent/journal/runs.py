@@ -7,30 +7,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lagent.context import run_context
 from lagent.errors import JournalError, RunSuspended
 from lagent.journal.approval import Approval
-from lagent.journal.codec import Decoder, Encoder
+from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.errors import (
     NoSuchRun,
     NothingToDecide,
+    NotRecordable,
     PolicyMissing,
     RunLocked,
     Unfinished,
 )
 from lagent.journal.failures import decode_error
-from lagent.journal.lease import LEASE, new_owner
+from lagent.journal.lease import LEASE, gone, new_owner
+from lagent.journal.lost import tell_lost
+from lagent.journal.reading import opening, records_of
 from lagent.journal.recording import Approver, OnUnknown, Recording
 from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import is_rerunning
+from lagent.journal.secret_fields import REDACTED
 from lagent.journal.store import SqliteJournal, SqlJournal
 
 Where = Journal | str | os.PathLike[str]
 """A journal, the path of a file, or the URL of a database that SQLAlchemy knows."""
 
+Access = Literal['make', 'change', 'read']
+"""What is done with a journal: one is made if there is none, is changed, or only read."""
+
+_LONGEST_ID = 200  # characters, as the tables have it
 _TITLE = 120  # characters
 _OWN_POLICY = 'of the caller'  # instead of a policy that can't be written
 
@@ -39,44 +47,48 @@ def _can_be_kept(policy: Approver) -> bool:
     return type(policy) is Approval and policy.when is None
 
 
-def open_journal(where: Where) -> tuple[Journal, bool]:
+def open_journal(where: Where, access: Access = 'make') -> tuple[Journal, bool]:
     """A journal, opened if it is not one already; waits for the disk or the server.
 
     Args:
         where: see `Where`.
+        access: see `Access`.
 
     Returns:
         The journal, and whether it was opened here and so is to be closed by the caller.
+
+    Raises:
+        JournalError: there is no journal, and none is to be made.
     """
     if not isinstance(where, str | os.PathLike):
         return where, False
     is_url = isinstance(where, str) and '://' in where
-    return (SqlJournal(where) if is_url else SqliteJournal(where)), True
-
-
-def check_there(where: Where) -> None:
-    """Refuse to make the file of a journal that is only going to be read.
-
-    Raises:
-        JournalError: there is none.
-    """
-    if not isinstance(where, str | os.PathLike) or '://' in (path := os.fspath(where)):
-        return
-    if not Path(path).exists():
-        raise JournalError(f'There is no journal {path}. Name the one that has the run.')
+    kind: type[SqlJournal] = SqlJournal if is_url else SqliteJournal
+    if access == 'make':
+        return kind(where), True
+    if not is_url and not Path(where).exists():
+        raise JournalError(
+            f'There is no journal {os.fspath(where)}. Name the one that has the run.'
+        )
+    journal = kind(where, read_only=True)
+    if access == 'change':  # it is one, and nobody else's database
+        journal.close()
+        journal = kind(where)
+    return journal, True
 
 
 @contextmanager
-def opened(where: Where) -> Iterator[Journal]:
+def opened(where: Where, access: Access = 'make') -> Iterator[Journal]:
     """A journal, which is closed again if it was opened here.
 
     Args:
         where: see `Where`.
+        access: see `Access`.
 
     Yields:
         The journal.
     """
-    journal, is_own = open_journal(where)
+    journal, is_own = open_journal(where, access)
     try:
         yield journal
     finally:
@@ -102,6 +114,16 @@ class Options:
     redactor: Redactor | None = None
     factory: str = ''
 
+    def __post_init__(self) -> None:
+        name: Any = self.run_id
+        if name is None:
+            return
+        if not isinstance(name, str) or not name or '\0' in name or not _is_whole(name):
+            raise ValueError(
+                f'A run_id is a text of 1 to {_LONGEST_ID} characters, or None for a new one; not '
+                f'{name!r}. Nothing was done.'
+            )
+
     def recording(self, journal: Journal, run: Run, owner: str) -> Recording:
         """An attempt at a run with these options, under a lease that is held already."""
         return Recording(
@@ -112,6 +134,11 @@ class Options:
             on_unknown=self.on_unknown or 'tell',
             redactor=self.redactor,
         )
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text has no halves of characters, which nothing outside of Python knows."""
+    return text.isascii() or not any('\ud800' <= each <= '\udfff' for each in text)
 
 
 def find(journal: Journal, run_id: str | None) -> Run | None:
@@ -142,13 +169,17 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
         NotRecordable: something of the opening can't be written.
     """
     _refuse_while_rerunning(run_id)
+    if len(run_id) > _LONGEST_ID:
+        raise ValueError(
+            f'A run_id has up to {_LONGEST_ID} characters, not {len(run_id)}. Nothing was done.'
+        )
     redactor = options.redactor or Redactor()
-    encoder, now, owner = Encoder(redactor), time.time(), new_owner()
+    encoder, now = Encoder(redactor), time.time()
     policy = options.approval
     kept = policy if policy is None or _can_be_kept(policy) else _OWN_POLICY
     run = Run(
         id=run_id,
-        title=redactor.text(' '.join(title.split()))[:_TITLE],
+        title=_title(redactor.text(title)),
         created=now,
         updated=now,
         opening={
@@ -157,11 +188,18 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
             'on_unknown': options.on_unknown,
         },
         factory=options.factory,
-        owner=owner,
+        owner=(owner := new_owner()),
         expires=now + LEASE,
     )
-    journal.begin(run, encoder.blobs)
-    return options.recording(journal, run, owner)
+    with _lease(journal, run, owner):
+        journal.begin(run, encoder.blobs)
+        return options.recording(journal, run, owner)
+
+
+def _title(text: str) -> str:
+    """A line for people, of characters that every database takes."""
+    line = ' '.join(text.replace('\0', '\N{REPLACEMENT CHARACTER}').split())[:_TITLE]
+    return line.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
 
 
 def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
@@ -172,10 +210,10 @@ def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
         PolicyMissing: it began with an approval policy that can't be kept, and none is given now.
     """
     _refuse_while_rerunning(run_id)
-    policy, begun = options.approval, journal.run(run_id).opening or {}
+    policy, begun = options.approval, opening(journal.run(run_id))
     options = replace(options, on_unknown=options.on_unknown or begun.get('on_unknown'))
     if policy is None:
-        policy = Decoder(journal.blob).decode(begun.get('approval'))
+        policy = Decoder(journal.blob).decode(begun['approval'])
         if policy == _OWN_POLICY:
             raise PolicyMissing(
                 f'Run {run_id!r} began with an approval policy of your own. Resume it with the '
@@ -184,10 +222,22 @@ def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
         options = replace(options, approval=policy)
     owner = new_owner()
     run = journal.acquire(run_id, owner, time.time() + LEASE)
-    if run.status == 'done':
-        journal.release(run_id, owner, 'done', run.outcome, {})
-        raise RunLocked(f'Run {run_id!r} was ended by somebody else at this moment.')
-    return options.recording(journal, run, owner)
+    with _lease(journal, run, owner):
+        if run.status == 'done':
+            raise RunLocked(f'Run {run_id!r} was ended by somebody else at this moment.')
+        return options.recording(journal, run, owner)
+
+
+@contextmanager
+def _lease(journal: Journal, run: Run, owner: str) -> Iterator[None]:
+    """Give a lease back, with the run as it was, if what it is for does not begin."""
+    try:
+        yield
+    except BaseException:
+        gone(owner)
+        with suppress(JournalError):
+            journal.release(run.id, owner, run.status, run.outcome, {})
+        raise
 
 
 def _refuse_while_rerunning(run_id: str) -> None:
@@ -197,7 +247,7 @@ def _refuse_while_rerunning(run_id: str) -> None:
 
 def opening_of(journal: Journal, run: Run) -> Any:
     """What a run began with, as `begin` was given it; waits for the journal."""
-    return Decoder(journal.blob).decode((run.opening or {}).get('value'))
+    return Decoder(journal.blob).decode(opening(run)['value'])
 
 
 def answer_of(journal: Journal, run: Run) -> Any:
@@ -212,6 +262,7 @@ def answer_of(journal: Journal, run: Run) -> Any:
     """
     decoder = Decoder(journal.blob)
     outcome = run.outcome or {}
+    tell_lost(outcome.get('answer'), journal.blob, run.id, 'its answer')
     if 'error' in outcome:
         return decode_error(outcome['error'], decoder)
     return decoder.decode(outcome.get('answer'))
@@ -277,17 +328,19 @@ def record(
             with run_context(run_id=run.id), recording.active():
                 yield run
                 recording.check_end()
+            recording.release('done', run.answer)
         except BaseException as error:
             fail(recording, error)
             raise
-        recording.release('done', run.answer)
 
 
 def fail(recording: Recording, error: BaseException) -> None:
     """Say that an attempt has failed or is suspended; its own troubles don't hide why."""
     status = 'suspended' if isinstance(error, RunSuspended) else 'failed'
-    with suppress(JournalError):
+    try:
         recording.release(status, error)  # type: ignore[arg-type]
+    except JournalError:
+        recording.abandon()  # this process may go on with it at once, others when the lease ends
 
 
 def pending(journal: Journal, run_id: str, position: str | None = None) -> Record:
@@ -307,7 +360,7 @@ def pending(journal: Journal, run_id: str, position: str | None = None) -> Recor
     """
     run = journal.run(run_id)
     waiting: dict[str, Record] = {}
-    for record_ in journal.records(run_id):
+    for record_ in records_of(journal, run_id):
         if record_.type == 'request':
             waiting[record_.position] = record_
         elif record_.type == 'decision':
@@ -342,7 +395,14 @@ def approve(journal: Journal, run_id: str, position: str | None = None) -> Recor
     return _decide(journal, run_id, {'verdict': 'approve'}, position)
 
 
-def reject(journal: Journal, run_id: str, reason: str = '', position: str | None = None) -> Record:
+def reject(
+    journal: Journal,
+    run_id: str,
+    reason: str = '',
+    position: str | None = None,
+    *,
+    redactor: Redactor | None = None,
+) -> Record:
     """Forbid what a suspended run waits for; when it is resumed, its model is told why.
 
     Args:
@@ -350,6 +410,7 @@ def reject(journal: Journal, run_id: str, reason: str = '', position: str | None
         run_id: the run.
         reason: for the model.
         position: see `approve`.
+        redactor: takes secrets out of the reason.
 
     Returns:
         The request.
@@ -357,10 +418,18 @@ def reject(journal: Journal, run_id: str, reason: str = '', position: str | None
     Raises:
         NothingToDecide: it does not wait for a decision.
     """
-    return _decide(journal, run_id, {'verdict': 'reject', 'reason': reason}, position)
+    verdict = {'verdict': 'reject', 'reason': reason}
+    return _decide(journal, run_id, verdict, position, redactor)
 
 
-def edit(journal: Journal, run_id: str, payload: Any, position: str | None = None) -> Record:
+def edit(
+    journal: Journal,
+    run_id: str,
+    payload: Any,
+    position: str | None = None,
+    *,
+    redactor: Redactor | None = None,
+) -> Record:
     """Have something else done than what a suspended run waits for.
 
     Args:
@@ -368,11 +437,14 @@ def edit(journal: Journal, run_id: str, payload: Any, position: str | None = Non
         run_id: the run.
         payload: the code to run, or the parameters of the tool.
         position: see `approve`.
+        redactor: the one of the run, if it has one.
 
     Returns:
         The request.
 
     Raises:
+        NotRecordable: the payload holds a secret, or ``[redacted]`` in the place of one: the
+            journal, from which it is going to be done, keeps none.
         NothingToDecide: it does not wait for a decision, or for one that can't be edited.
     """
     request = pending(journal, run_id, position)
@@ -380,12 +452,29 @@ def edit(journal: Journal, run_id: str, payload: Any, position: str | None = Non
         raise NothingToDecide(
             f'The {request.kind} call of run {run_id!r} can only be approved or rejected.'
         )
-    return _decide(journal, run_id, {'verdict': 'edit', 'payload': payload}, request.position)
+    encoder = Encoder(redactor := redactor or Redactor())
+    tree = encoder.encode(payload)
+    is_kept = Decoder(encoder.blobs.__getitem__).decode(tree) == payload
+    holes = [canonical(tree).encode(), *encoder.blobs.values()]
+    if not is_kept or any(REDACTED.encode() in data for data in holes):
+        raise NotRecordable(
+            'What is to be done instead holds a secret, or [redacted] in the place of one. It '
+            'would be done without it, as a journal keeps no secrets. Nothing was decided: let the '
+            'code or the tool read it from where it is kept.'
+        )
+    verdict = {'verdict': 'edit', 'payload': payload}
+    return _decide(journal, run_id, verdict, request.position, redactor)
 
 
-def _decide(journal: Journal, run_id: str, verdict: dict[str, Any], position: str | None) -> Record:
+def _decide(
+    journal: Journal,
+    run_id: str,
+    verdict: dict[str, Any],
+    position: str | None,
+    redactor: Redactor | None = None,
+) -> Record:
     request = pending(journal, run_id, position)
-    encoder = Encoder(Redactor())
+    encoder = Encoder(redactor or Redactor())
     decision = Record(
         type='decision',
         position=request.position,

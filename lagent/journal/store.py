@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from lagent.journal import tables
-from lagent.journal.codec import written
+from lagent.journal.codec import digest_of, written
 from lagent.journal.contract import Record, Run, Status
 from lagent.journal.database import AlchemyDatabase, Database, Execute, SqliteDatabase
 from lagent.journal.errors import (
@@ -16,11 +16,11 @@ from lagent.journal.errors import (
     LeaseLost,
     NoSuchRun,
     NothingToDecide,
-    NotReadable,
     RunLocked,
     SchemaTooNew,
 )
 from lagent.journal.lease import describe, is_gone
+from lagent.journal.reading import damaged
 
 _TRIES = 5  # to make the tables, when others are making them as well
 
@@ -30,18 +30,38 @@ class SqlJournal:
 
     Args:
         url: the database's URL, or an engine.
+        read_only: only read it: nothing is made, migrated or written.
 
     Raises:
         ExtraMissing: SQLAlchemy is not installed.
         SchemaTooNew: a later version of lagent wrote it.
-        JournalUnavailable: it can't be reached.
+        JournalUnavailable: it can't be reached, or is only read and is no journal.
     """
 
-    def __init__(self, url: Any) -> None:
-        self._database: Database = AlchemyDatabase(url)
-        self._prepare()
+    def __init__(self, url: Any, *, read_only: bool = False) -> None:
+        self._database: Database = AlchemyDatabase(url, read_only=read_only)
+        self._prepare(read_only)
 
-    def _prepare(self) -> None:
+    def _prepare(self, read_only: bool = False) -> None:
+        try:
+            self._ready(read_only)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _ready(self, read_only: bool) -> None:
+        version = self._version()
+        self._run_columns = tables.RUN
+        if read_only:
+            if not version:
+                raise JournalUnavailable(
+                    'There is no journal: the database has none of its tables. It was not changed; '
+                    'name the one that has the run.'
+                )
+            self._run_columns = tables.RUN_BEFORE.get(version, tables.RUN)
+            return
+        if version == len(tables.VERSIONS):
+            return
         for attempt in range(1, _TRIES + 1):
             try:
                 with self._database.transaction() as execute:
@@ -52,16 +72,16 @@ class SqlJournal:
                     raise
                 time.sleep(0.05 * attempt)
 
+    def _version(self) -> int:
+        """The version of the journal; 0 for none."""
+        if not self._database.has_table('lagent_schema'):
+            return 0
+        with self._database.transaction(writes=False) as execute:
+            return _known_version(execute)
+
     def _migrate(self, execute: Execute) -> None:
         execute(tables.CREATE_VERSIONS, {})
-        version = execute(tables.READ_VERSION, {}).rows[0][0] or 0
-        newest = len(tables.VERSIONS)
-        if version > newest:
-            raise SchemaTooNew(
-                f'The journal has version {version}, this lagent knows {newest}. Nothing was '
-                'changed; use the version of lagent that wrote it, or a later one.'
-            )
-        for number in range(version + 1, newest + 1):
+        for number in range(_known_version(execute) + 1, len(tables.VERSIONS) + 1):
             for statement in tables.statements(number, self._database.dialect):
                 execute(statement, {})
             execute(tables.WRITE_VERSION, {'version': number})
@@ -93,13 +113,13 @@ class SqlJournal:
     def run(self, run_id: str) -> Run:
         """See `Journal.run`."""
         with self._database.transaction(writes=False) as execute:
-            return _run(execute, run_id)
+            return _run(execute, run_id, self._run_columns)
 
     def runs(self, status: Status | None = None, limit: int = 100) -> list[Run]:
         """See `Journal.runs`."""
         where = '' if status is None else 'WHERE status = :status '
         sql = (
-            f'SELECT {tables.RUN} FROM lagent_runs {where}'  # noqa: S608
+            f'SELECT {self._run_columns} FROM lagent_runs {where}'  # noqa: S608
             'ORDER BY created DESC, id LIMIT :limit'
         )
         values = {'limit': limit} if status is None else {'limit': limit, 'status': status}
@@ -122,9 +142,11 @@ class SqlJournal:
             rows = execute(
                 'SELECT data FROM lagent_blobs WHERE digest = :digest', {'digest': digest}
             ).rows
-        if not rows:
-            raise NotReadable(f'The journal has lost the blob {digest}; the run can not be read.')
-        return bytes(rows[0][0])
+        data = bytes(rows[0][0]) if rows else b''
+        if digest_of(data) != digest:
+            lost = 'was changed' if rows else 'is lost'
+            raise damaged(f'the blob {digest[:12]}… {lost}')
+        return data
 
     def acquire(self, run_id: str, owner: str, expires: float) -> Run:
         """See `Journal.acquire`."""
@@ -193,6 +215,8 @@ class SqlJournal:
     ) -> None:
         """See `Journal.decide`."""
         with self._database.transaction() as execute:
+            # Only once the row is locked does a statement see what others have decided meanwhile.
+            execute('UPDATE lagent_runs SET updated = updated WHERE id = :id', {'id': run_id})
             made = execute(
                 "UPDATE lagent_runs SET status = 'ready', updated = :now WHERE id = :id AND "
                 "status <> 'done' AND (owner = '' OR expires < :now) AND "
@@ -253,24 +277,37 @@ class SqliteJournal(SqlJournal):
 
     Args:
         path: the file; it and its folder are made when they are not there.
+        read_only: only read it: nothing is made, migrated or written.
 
     Raises:
         SchemaTooNew: a later version of lagent wrote it.
-        JournalUnavailable: it can't be opened, or is no journal.
+        JournalUnavailable: it can't be opened, or is only read and is no journal.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._database = SqliteDatabase(path)
-        self._prepare()
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self._database = SqliteDatabase(path, read_only=read_only)
+        self._prepare(read_only)
 
 
-def _run(execute: Execute, run_id: str) -> Run:
-    sql = f'SELECT {tables.RUN} FROM lagent_runs WHERE id = :id'  # noqa: S608
+def _known_version(execute: Execute) -> int:
+    version: int = execute(tables.READ_VERSION, {}).rows[0][0] or 0
+    newest = len(tables.VERSIONS)
+    if version > newest:
+        raise SchemaTooNew(
+            f'The journal has version {version}, this lagent knows {newest}. Nothing was '
+            'changed; use the version of lagent that wrote it, or a later one.'
+        )
+    return version
+
+
+def _run(execute: Execute, run_id: str, columns: str = tables.RUN) -> Run:
+    sql = f'SELECT {columns} FROM lagent_runs WHERE id = :id'  # noqa: S608
     rows = execute(sql, {'id': run_id}).rows
     if not rows:
         raise NoSuchRun(f'The journal has no run {run_id!r}.')
     bodies = execute('SELECT name, body FROM lagent_bodies WHERE run_id = :id', {'id': run_id}).rows
-    return replace(_as_run(rows[0]), **{name: json.loads(body) for name, body in bodies})
+    read = {name: _tree(body, f'the {name} of run {run_id!r}') for name, body in bodies}
+    return replace(_as_run(rows[0]), **read)
 
 
 def _as_run(row: Sequence[Any]) -> Run:
@@ -279,9 +316,17 @@ def _as_run(row: Sequence[Any]) -> Run:
 
 def _as_record(row: Sequence[Any]) -> Record:
     values: dict[str, Any] = dict(zip(tables.RECORD.split(', '), row, strict=True))
-    values['body'] = json.loads(values['body'])
-    values['usage'] = json.loads(values.pop('cost'))
+    what = f'record {values["seq"]} of the run'
+    values['body'] = _tree(values['body'], what)
+    values['usage'] = _tree(values.pop('cost'), what)
     return Record(**values)
+
+
+def _tree(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damaged(f'{what} is no JSON ({error})') from error
 
 
 def _hold(execute: Execute, run_id: str, owner: str, expires: float) -> None:

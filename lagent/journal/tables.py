@@ -65,6 +65,7 @@ WRITE_VERSION = 'INSERT INTO lagent_schema (version) VALUES (:version)'
 CREATE_VERSIONS = 'CREATE TABLE IF NOT EXISTS lagent_schema (version INTEGER PRIMARY KEY)'
 
 RUN = 'id, status, title, created, updated, factory, owner, expires'
+RUN_BEFORE = {1: RUN.replace('factory', "'' AS factory")}  # of a journal that is only read
 RECORD = 'type, position, time, kind, name, digest, body, elapsed, cost, seq'
 
 

@@ -12,7 +12,8 @@ from lagent.flow import Flow
 from lagent.journal.cassette import Tape, Taped
 from lagent.journal.codec import TAG, Encoder, written
 from lagent.journal.failures import encode_error
-from lagent.journal.redact import REDACTED, Redactor
+from lagent.journal.redact import Redactor
+from lagent.journal.secret_fields import REDACTED
 
 _within: ContextVar[int] = ContextVar('lagent_taped', default=0)
 
@@ -39,7 +40,8 @@ class Recorder:
         if effect.kind not in self.tape.kinds:
             return (yield from flow)
         asked = self._encode(effect.payload, plain=True)
-        taped = Taped(effect.kind, effect.name, asked, within=_within.get())
+        name = self._redactor.text(effect.name)
+        taped = Taped(effect.kind, name, asked, within=_within.get())
         token = _within.set(self._add(taped, context.session_id))
         try:
             result = yield from flow

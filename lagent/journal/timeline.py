@@ -11,6 +11,7 @@ from lagent.journal.codec import TAG
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.difference import differing, pretty
 from lagent.journal.history import TASK
+from lagent.journal.reading import damaged, records_of
 
 _LINE = 90  # characters of arguments that stay on one line
 
@@ -58,7 +59,7 @@ def timeline(journal: Journal, run: Run) -> list[Line]:
             detail(journal, record),
             record.usage.get('prompt_tokens', 0) + record.usage.get('completion_tokens', 0),
         )
-        for record in journal.records(run.id)
+        for record in records_of(journal, run.id)
         if not record.position.startswith(TASK)
     ]
 
@@ -115,6 +116,9 @@ def plain(journal: Journal, tree: Any) -> Any:
 
     Returns:
         The value.
+
+    Raises:
+        NotReadable: the journal is damaged.
     """
     if isinstance(tree, list):
         return [plain(journal, item) for item in tree]
@@ -122,6 +126,13 @@ def plain(journal: Journal, tree: Any) -> Any:
         return tree
     if (tag := tree.get(TAG)) is None:
         return {key: plain(journal, value) for key, value in tree.items()}
+    try:
+        return _untagged(journal, tag, tree)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(f'a value of the kind {str(tag)!r} lacks parts of it ({error!r})') from error
+
+
+def _untagged(journal: Journal, tag: Any, tree: dict[str, Any]) -> Any:
     if tag == 'text':
         return journal.blob(tree['blob']).decode('utf-8', 'replace')
     if tag == 'bytes':
@@ -194,7 +205,7 @@ def compare(one: tuple[Journal, Run], other: tuple[Journal, Run]) -> list[str]:
 def _steps(of: tuple[Journal, Run]) -> dict[str, dict[str, str]]:
     journal, run = of
     steps: dict[str, dict[str, str]] = {}
-    for record in journal.records(run.id):
+    for record in records_of(journal, run.id):
         if record.type in ('intent', 'result', 'error'):
             step = steps.setdefault(record.position, {})
             step['what'] = f'{record.kind} {record.name}'

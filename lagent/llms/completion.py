@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Self
 
 
@@ -59,6 +60,9 @@ _FIELDS = (
     'prompt_token_ids',
     'latency',
 )
+
+
+_values = attrgetter(*_FIELDS)
 
 
 class Completion(str):
@@ -152,8 +156,8 @@ class Completion(str):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         # Nobody changes what it holds, and that may be as long as a conversation.
         copied = str.__new__(type(self), self)
-        for name in _FIELDS:
-            setattr(copied, name, getattr(self, name))
+        for name, value in zip(_FIELDS, _values(self), strict=True):
+            setattr(copied, name, value)
         return copied
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:

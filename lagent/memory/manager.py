@@ -77,9 +77,11 @@ class MemoryManager:
         Returns:
             Its memory, or None when it has none.
         """
+        if self.max_sessions is None:
+            return self.memory_map.get(session_id)
         with _using:
             memory = self.memory_map.get(session_id)
-            if memory is not None and self.max_sessions is not None:
+            if memory is not None:
                 self._use(session_id)
         return memory
 

@@ -25,7 +25,12 @@ def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
         return value
     if kind in (list, tuple) and _UNCHANGING.issuperset(map(type, value)):
         return value[:]
-    return copy.deepcopy(value, memo)
+    own = getattr(kind, '__deepcopy__', None)
+    if own is None or memo is None:
+        return copy.deepcopy(value, memo)
+    if (copied := memo.get(id(value))) is None:
+        copied = memo[id(value)] = own(value, memo)
+    return copied
 
 
 def copy_values(values: dict[Any, Any], memo: dict[int, Any] | None = None) -> dict[Any, Any]:
@@ -38,10 +43,12 @@ def copy_values(values: dict[Any, Any], memo: dict[int, Any] | None = None) -> d
     Returns:
         A new dict.
     """
-    return {
-        name: value if type(value) in _UNCHANGING else copy_value(value, memo)
-        for name, value in values.items()
-    }
+    copied = dict(values)
+    if not _UNCHANGING.issuperset(map(type, copied.values())):
+        for name, value in values.items():
+            if type(value) not in _UNCHANGING:
+                copied[name] = copy_value(value, memo)
+    return copied
 
 
 def copy_messages(messages: Any) -> Any:
@@ -56,6 +63,12 @@ def copy_messages(messages: Any) -> Any:
     if type(messages) is not list:
         return copy.deepcopy(messages)
     return [
-        copy_values(message) if type(message) is dict else copy_value(message)
+        dict(message)
+        if type(message) is dict and _UNCHANGING.issuperset(map(type, message.values()))
+        else _copy_message(message)
         for message in messages
     ]
+
+
+def _copy_message(message: Any) -> Any:
+    return copy_values(message) if type(message) is dict else copy_value(message)

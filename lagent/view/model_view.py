@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lagent.view.controls import without_controls
-from lagent.view.tables import is_wrapped, short_table
+from lagent.view.tables import is_cut, is_wrapped, missing, short_table
 from lagent.view.tokens import Piece, Tokenizer, counted, fit, left_out
 from lagent.view.tracebacks import users_frames
 
 Images = Literal['note', 'content']
 
 _IMAGES = ('image/png', 'image/jpeg')  # what models that see can read
+_DATA = 'application/vnd.lagent.'  # what other representations of the output say, too
 _NO_OUTPUT = '[no output]'
 _CHARS_PER_TOKEN = 4
 _LEAST = 64  # tokens of a cell that are shown, however many cells there are
@@ -163,16 +164,18 @@ def _pieces(output: Any) -> list[Piece]:
     notes += [
         f'[{without_controls(mime)} left out: {size:,} bytes]'
         for mime, size in output.left_out.items()
+        if not mime.startswith(_DATA)
     ]
     if notes:
         return ['\n'.join(notes)]
     html = data.get('text/html')
     if isinstance(html, str) and is_wrapped(output.text):
-        table = short_table(html, _TABLE_COLUMNS, _TABLE_ROWS)
+        table = short_table(html, _TABLE_COLUMNS, _TABLE_ROWS, output.table)
         if table is not None:
             return [without_controls(table)]
     if output.text:
-        return _text(output)
+        lacking = missing(output.table) if output.table and is_cut(output.text) else ''
+        return [*_text(output), f'\n{without_controls(lacking)}'] if lacking else _text(output)
     return ['\n'.join(_unread(mime, value) for mime, value in data.items())] if data else []
 
 

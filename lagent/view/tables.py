@@ -3,11 +3,14 @@
 import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from typing import Any
 
 _MOST_HTML = 200_000  # characters that are looked at; pandas writes fewer
 _MOST_CELL = 24
+_MOST_NAMES = 20
 _WRAPPED = re.compile(r' \\$', re.MULTILINE)
 _SHAPE = re.compile(r'(\d{1,15}) rows (?:x|×) (\d{1,15}) columns')
+_FOOTER = re.compile(r'\n\[\d{1,15} rows x \d{1,15} columns\]\Z')
 _GAP = '...'
 
 Grid = list[list[str]]
@@ -25,13 +28,26 @@ def is_wrapped(text: str) -> bool:
     return bool(_WRAPPED.search(text))
 
 
-def short_table(html: str, columns: int, rows: int) -> str | None:
+def is_cut(text: str) -> bool:
+    """Whether the text of a data frame leaves rows or columns out.
+
+    Args:
+        text: what pandas prints.
+
+    Returns:
+        True if it ends with the shape of the whole.
+    """
+    return bool(_FOOTER.search(text))
+
+
+def short_table(html: str, columns: int, rows: int, data: Any = None) -> str | None:
     """The table of a data frame, with its first and last columns and rows.
 
     Args:
         html: what pandas writes for notebooks.
         columns: how many columns may be shown, that of the index included.
         rows: how many rows may be shown, that of the headings included.
+        data: the same as a `sandbox.Table`, if there is one: it names the columns not shown.
 
     Returns:
         Its text, with the whole table's shape below it. None for another table, or one whose cells
@@ -54,7 +70,37 @@ def short_table(html: str, columns: int, rows: int) -> str | None:
     shown = [
         list(row) for row in zip(*_shortened(list(zip(*shown, strict=True)), columns), strict=True)
     ]
-    return f'{_aligned(shown)}\n[{total[0]:,} rows x {total[1]:,} columns]'
+    below = [f'[{total[0]:,} rows x {total[1]:,} columns]']
+    if data is not None:
+        below += [_hidden(shown[0], data), missing(data)]
+    return '\n'.join([_aligned(shown), *filter(None, below)])
+
+
+def missing(data: Any) -> str:
+    """The columns of a table in which values are missing.
+
+    Args:
+        data: a `sandbox.Table`.
+
+    Returns:
+        A line with the names of the first ones and how many values are missing; ``''`` if none is.
+    """
+    lacking = [(column.name, column.nulls) for column in data.columns if column.nulls]
+    return _listed('missing', [f'{_cell(name)}: {nulls:,}' for name, nulls in lacking])
+
+
+def _hidden(shown: Sequence[str], data: Any) -> str:
+    known = {_cell(heading) for heading in shown}
+    names = [(_cell(column.name), column.dtype) for column in data.columns]
+    parts = [f'{name} ({dtype})' for name, dtype in names if name not in known]
+    more = data.total_columns - len(shown) + 2 - len(parts)  # no index, and no dots
+    return _listed('not shown', parts, max(more, 0)) if _GAP in shown else ''
+
+
+def _listed(what: str, parts: Sequence[str], more: int = 0) -> str:
+    more += max(len(parts) - _MOST_NAMES, 0)
+    rest = [f'and {more:,} more'] if more else []
+    return f'[{what}: {", ".join([*parts[:_MOST_NAMES], *rest])}]' if parts else ''
 
 
 class _Reader(HTMLParser):

@@ -35,14 +35,14 @@ class AutoBackend:
         Raises:
             BackendUnavailable: Neither can be used.
         """
-        self._choose()
+        self._choose(SandboxPolicy())
 
-    def _choose(self) -> Backend:
+    def _choose(self, policy: SandboxPolicy) -> Backend:
         if self._chosen is not None:
             return self._chosen
         docker, bubblewrap = DockerBackend(), BubblewrapBackend()
         try:
-            docker.check()
+            docker.check(policy)
         except (BackendUnavailable, ImageMissing) as error:
             try:
                 bubblewrap.check()
@@ -64,11 +64,11 @@ class AutoBackend:
         """Return the fields that do not hold with the chosen back end, each with the reason."""
         from sandbox.backends.promises import unenforced
 
-        return unenforced(policy, self._choose())
+        return unenforced(policy, self._choose(policy))
 
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> Instance:
         """Start a sandbox with the back end that was chosen; the errors are that one's."""
-        backend = await asyncio.to_thread(self._choose)
+        backend = await asyncio.to_thread(self._choose, policy)
         instance = await backend.start(policy, labels=labels)
         return _Announced(instance, self._notice) if self._notice else instance
 

@@ -11,6 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from sandbox.policy import SandboxPolicy
 
+OWN_PACKAGES = 'code finds the packages of the interpreter that runs this program, and no others'
+"""Why `packages` does not hold where there are no images."""
+
 
 @dataclass(frozen=True)
 class Endpoint:

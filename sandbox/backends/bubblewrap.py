@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
 from sandbox.backends import cgroups, remount
-from sandbox.backends.base import Endpoint
+from sandbox.backends.base import OWN_PACKAGES, Endpoint
 from sandbox.backends.bubblewrap_view import SOCKETS, Mount, Plan, command, supervisor
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
@@ -266,6 +266,8 @@ class BubblewrapBackend:
             found['network'] = "only 'none' can be had, for another network would be the host's own"
         if policy.runtime != 'default':
             found['runtime'] = f'there is no {policy.runtime} in it'
+        if policy.packages:
+            found['packages'] = OWN_PACKAGES
         return found
 
     async def start(

@@ -37,8 +37,15 @@ from sandbox.backends.rendezvous import Rendezvous
 from sandbox.backends.will import Ledger, Will
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.process import EgressProxy
-from sandbox.errors import BackendUnavailable, PolicyError, SandboxError, SandboxLost, StartFailed
-from sandbox.image import image_missing, image_tag
+from sandbox.errors import (
+    BackendUnavailable,
+    PolicyError,
+    PolicyNotEnforced,
+    SandboxError,
+    SandboxLost,
+    StartFailed,
+)
+from sandbox.image import find_image, image_missing, image_tag
 from sandbox.policy import HOST_SIDE, SandboxPolicy
 
 if TYPE_CHECKING:
@@ -189,7 +196,7 @@ class DockerBackend:
     """Starts containers on the engine of this machine.
 
     Args:
-        image: Kernel image; the one of this version if None.
+        image: Kernel image; if None, that of this version which the policy names.
         workspace: Path of the workspace inside the container.
         launch: Starts the network proxy of a sandbox whose policy has an allow-list.
     """
@@ -209,23 +216,30 @@ class DockerBackend:
         self._launch = launch
         self._limits_checked = False
 
-    def check(self) -> None:
+    def check(self, policy: SandboxPolicy | None = None) -> None:
         """Return when containers can be started.
+
+        Args:
+            policy: What they may use, and with which image; the default one if None.
 
         Raises:
             BackendUnavailable: There is no engine, or it cannot enforce the limits.
             ImageMissing: The kernel image is not on this machine.
         """
-        load_library()
-        from docker.errors import ImageNotFound
-
-        image = self._image or image_tag()
+        policy = policy or SandboxPolicy()
         with engine() as client:
             self._check_limits(client)
-            try:
-                client.images.get(image)
-            except ImageNotFound:
-                raise image_missing(image, own=self._image is None) from None
+        find_image(self._image, variant=policy.variant, packages=policy.packages)
+
+    def unenforced(self, policy: SandboxPolicy) -> dict[str, str]:
+        """Return the fields that do not hold on this machine, each with the reason."""
+        found = gvisor.unenforced(policy)
+        if policy.packages and self._image is not None:
+            found['packages'] = f'the image {self._image} is used as it is'
+        return found
+
+    def _image_for(self, policy: SandboxPolicy) -> str:
+        return self._image or image_tag(policy.variant, policy.packages)
 
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> DockerInstance:
         """Start a container.
@@ -237,11 +251,17 @@ class DockerBackend:
         Raises:
             BackendUnavailable: There is no engine, or it cannot enforce the limits.
             PolicyError: The policy's user is the one that this program runs as.
-            PolicyNotEnforced: The policy asks for gVisor, which cannot be had, or not like that.
+            PolicyNotEnforced: The policy asks for gVisor, which cannot be had, or not like that;
+                or for packages in an image of another making.
             ImageMissing: The kernel image is not on this machine.
             StartFailed: The engine refused or failed.
         """
         check_user(policy.uid)
+        if policy.packages and self._image is not None:
+            raise PolicyNotEnforced(
+                f'The policy asks for packages, but the image {self._image} is used as it is.',
+                hint='Leave packages out, or the image.',
+            )
         place, endpoint = Rendezvous.create(SOCKETS)
         name = f'lagent-sandbox-{place.root.name}'
         starting = asyncio.ensure_future(in_thread(self._start, name, policy, place, labels))
@@ -272,7 +292,7 @@ class DockerBackend:
             )
         values = {each.name: getattr(policy, each.name) for each in fields(policy)}
         values = {name: value for name, value in values.items() if name not in HOST_SIDE}
-        values |= {'env': dict(policy.env), 'image': self._image or image_tag()}
+        values |= {'env': dict(policy.env), 'image': self._image_for(policy)}
         values['workspace'] = self._workspace
         text = json.dumps(values, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -312,7 +332,7 @@ class DockerBackend:
         from docker.errors import APIError, ImageNotFound
         from requests.exceptions import RequestException
 
-        image = self._image or image_tag()
+        image = self._image_for(policy)
         options = container_options(policy, place, labels, self._workspace)
         if policy.runtime == gvisor.RUNTIME:
             options = gvisor.adapt(options, policy)
@@ -334,7 +354,7 @@ class DockerBackend:
                     raise
                 return _Started(container, stream=stream)
         except ImageNotFound:
-            raise image_missing(image, own=self._image is None) from None
+            raise image_missing(self._image, policy.variant, policy.packages) from None
         except (APIError, RequestException) as error:
             raise StartFailed(
                 f'The container could not be started: {explain(error)}.',

@@ -10,8 +10,9 @@ from typing import Any
 from sandbox.backends.base import Endpoint
 from sandbox.errors import SandboxError
 from sandbox.kernel.contract import Listener
+from sandbox.kernel.framing import Refusal
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.supervisor import FileEntry, Refusal
+from sandbox.kernel.workspace import FileEntry, Source
 from sandbox.policy import SandboxPolicy
 from sandbox.session import AsyncSandbox, Sandbox
 from sandbox.types import ErrorInfo, ExecutionEvent, ExecutionResult, Outcome, Output
@@ -162,11 +163,14 @@ class FakeFiles:
             raise Refusal('too_large', f'the file has {len(data)} bytes')
         yield data
 
-    async def write(self, path: str, size: int, chunks: AsyncIterator[bytes]) -> None:
+    async def write(self, path: str, size: int, source: Source) -> None:
         """Write a file, if the workspace has room for it."""
         if size + sum(map(len, self._data.values())) > self._policy.disk:
             raise Refusal('no_space', 'no space left')
-        self._data[path] = b''.join([chunk async for chunk in chunks])
+        if isinstance(source, AsyncIterator):
+            self._data[path] = b''.join([chunk async for chunk in source])
+        else:
+            self._data[path] = source.read()
         self._versions[path] = time.time_ns()
 
     async def delete(self, path: str) -> None:

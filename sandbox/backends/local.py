@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from sandbox.backends.base import Endpoint
+from sandbox.backends.base import OWN_PACKAGES, Endpoint
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
 from sandbox.image import guest_folder
@@ -112,7 +112,7 @@ class LocalBackend:
 
         Raises:
             BackendUnavailable: There is no consent, or ipykernel is not installed.
-            PolicyNotEnforced: The policy asks for an `Allowlist` or a runtime.
+            PolicyNotEnforced: The policy asks for an `Allowlist`, a runtime, or packages.
             StartFailed: The process could not be started.
         """
         del labels
@@ -121,6 +121,11 @@ class LocalBackend:
             raise PolicyNotEnforced(
                 "The back end 'local' can enforce neither an Allowlist nor a runtime.",
                 hint="Use backend='docker', or leave both out: local code may reach anything.",
+            )
+        if policy.packages:
+            raise PolicyNotEnforced(
+                f"The back end 'local' adds no packages: {OWN_PACKAGES}.",
+                hint="Use backend='docker', or install them here and leave them out.",
             )
         place, endpoint = Rendezvous.create()
         try:

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Protocol, runtime_checkable
 
-from sandbox.backends import gvisor
-from sandbox.backends.base import Backend
+from sandbox.backends.base import OWN_PACKAGES, Backend
 from sandbox.policy import HOST_SIDE, SandboxPolicy
 
 ENFORCED = 'enforced'
 
-_OF_THE_HOST = HOST_SIDE | {'max_message_bytes', 'preload'}
-"""Fields that the session enforces from outside, whatever the sandbox is made of."""
+_OF_THE_HOST = HOST_SIDE | {'max_message_bytes', 'preload', 'variant'}
+"""Fields that the session enforces from outside, whatever the sandbox is made of; and `variant`,
+which only chooses between images where there are any."""
 
 _PLAIN_PROCESS = 'a plain process of this user has no such limit'
 _NO_PROCESS = 'answers are scripted, and nothing runs'
@@ -29,16 +29,14 @@ class Candid(Protocol):
 def unenforced(policy: SandboxPolicy, backend: Backend) -> Mapping[str, str]:
     """Return the fields that do not hold with a back end, each with the reason.
 
-    The Docker back end limits every field, or refuses to start. Of a back end that does not say
-    anything, only what the session itself does can be promised.
+    Of a back end that does not say anything, only what the session itself does can be promised.
     """
     if isinstance(backend, Candid):
         return backend.unenforced(policy)
-    if backend.name == 'docker':
-        return gvisor.unenforced(policy)
     names = {field.name for field in fields(policy)} - _OF_THE_HOST
     if backend.name == 'local':
-        return dict.fromkeys(names - {'env', 'orphan_grace'}, _PLAIN_PROCESS)
+        gaps = dict.fromkeys(names - {'env', 'orphan_grace', 'packages'}, _PLAIN_PROCESS)
+        return gaps | ({'packages': OWN_PACKAGES} if policy.packages else {})
     if backend.name == 'fake':
         return dict.fromkeys(names, _NO_PROCESS)
     return dict.fromkeys(names, f'the back end {backend.name!r} does not say')

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 from sandbox.backends.will import Cells
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
 from sandbox.kernel.collector import Collector
-from sandbox.kernel.supervisor import Refusal, Supervisor
+from sandbox.kernel.framing import Refusal
+from sandbox.kernel.supervisor import Supervisor
 from sandbox.kernel.verdict import Ending
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ExecutionResult

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sandbox.kernel import mime
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.text import Terminal, clean, left_out, plain
+from sandbox.kernel.text import Terminal, clean, coloured, left_out, plain
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ErrorInfo, ExecutionEvent, Output, Truncation
 
@@ -192,9 +192,9 @@ class Collector:
         for start in range(0, len(text), _SLICE):
             stream.feed(text[start : start + _SLICE])
         if self._listener and self._live_room > 0:
-            piece = plain(text[: self._live_room])
-            self._live_room -= len(piece)
-            self._emit(Output(stream.name, piece))
+            piece, ansi = plain(text[: self._live_room]), coloured(text[: self._live_room])
+            self._live_room -= max(len(piece), len(ansi))
+            self._emit(Output(stream.name, piece, ansi=ansi))
 
     def _on_display(self, content: dict[str, Any]) -> None:
         self._add(self._rich('display', content))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol, runtime_checkable
 
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.supervisor import FileEntry
+from sandbox.kernel.workspace import FileEntry, Source
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ExecutionEvent, ExecutionResult
 
@@ -13,7 +13,7 @@ Listener = Callable[[ExecutionEvent], None]
 
 
 class Files(Protocol):
-    """The files of a running sandbox. `Supervisor` is one."""
+    """The files of a running sandbox. `Workspace` is one."""
 
     async def list(
         self, path: str, limit: int, *, digests: bool = False
@@ -25,7 +25,7 @@ class Files(Protocol):
         """Yield the bytes of a file."""
         ...
 
-    async def write(self, path: str, size: int, chunks: AsyncIterator[bytes]) -> None:
+    async def write(self, path: str, size: int, source: Source) -> None:
         """Write a file."""
         ...
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import IO, Self
 
 _BUFFER = 256 * 1024
-_CHUNK = 256 * 1024
 
 
 class Spill:
@@ -64,13 +63,13 @@ class Spill:
         self._wanted.clear()
         self._room, self.complete = self._limit, True
 
-    def wanted(self) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        """Yield name, size in bytes, and content of each stream that a result does not hold."""
+    def wanted(self) -> Iterator[tuple[str, int, IO[bytes]]]:
+        """Yield name, size in bytes, and file of each stream that a result does not hold."""
         for name in self._wanted:
             if (file := self._files.get(name)) is not None:
                 size = file.seek(0, 2)
                 file.seek(0)
-                yield name, size, iter(lambda file=file: file.read(_CHUNK), b'')  # type: ignore[misc]
+                yield name, size, file
 
     def _file(self, name: str) -> IO[bytes]:
         if name not in self._files:

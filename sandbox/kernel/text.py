@@ -17,6 +17,8 @@ _PARTIAL_ESCAPE = re.compile(
     r'(?:\x1b|\x1b\[[0-?]*[ -/]*|\x9b[0-?]*[ -/]*|\x1b[\]PX^_][^\x07\x1b\x9c]*\x1b?|\x1b[ -/]+)\Z'
 )
 _ERASE_LINE = re.compile(r'(?:\x1b\[|\x9b)[02]?K')
+_COLOUR = re.compile(r'\x1b\[[0-9;]{0,32}m')
+_STRAY = re.compile(r'\x1b(?!\[[0-9;]{0,32}m)|\x9b')
 _SURROGATE = re.compile('[\ud800-\udfff]')
 _MAX_ESCAPE = 4_096
 _ERASE = '\ud800'  # "erase to the end of the line"; cleaned text holds no surrogate
@@ -33,6 +35,19 @@ def clean(text: str) -> str:
 def plain(text: str) -> str:
     """Remove terminal codes and what UTF-8 cannot encode."""
     return clean(_strip_escapes(text))
+
+
+def coloured(text: str) -> str:
+    """Remove terminal codes other than colours and styles, and what UTF-8 cannot encode.
+
+    Returns:
+        The text, or `''` where it has no colours.
+    """
+    if '\x1b' not in text:
+        return ''
+    kept = _ESCAPE.sub(lambda code: code[0] if _COLOUR.fullmatch(code[0]) else '', clean(text))
+    kept = _STRAY.sub('', kept)  # what was taken out may have stood inside of another code
+    return kept if '\x1b' in kept else ''
 
 
 def _has_escape(text: str) -> bool:

@@ -1,10 +1,10 @@
 """A task of five steps, done by processes that are killed again and again; executed by test_chaos.
 
 Arguments: the folder, the port of the counter, a seed, how many kills, and how: ``random``;
-``moments``, which kills the first process at its first moment, the second at its second, and so on;
-``effects``, which kills at each begin and end of a cell or a tool, and the container as well; or
-``once``, which lets one process live for that many moments of the run that the seed names. A moment
-is before and after each write to the journal and each effect.
+``moments``, which kills the first process at its first moment, the second so many moments later as
+the last argument says, and so on; ``effects``, which kills at each begin and end of a cell or a
+tool, and the container as well; or ``once``, which lets one process live for that many moments of
+the run that the seed names. A moment is before and after each write to the journal and each effect.
 
 Processes are forked from this one, which has only imported what they need: that makes them quick to
 begin. It prints what was done as JSON.
@@ -200,7 +200,7 @@ def main() -> None:
         while True:
             moments, seconds = sys.maxsize, 120.0
             if how in ('moments', 'effects') and not of_run:
-                moments = kills
+                moments = kills * (int(sys.argv[6]) if how == 'moments' else 1)
             elif how == 'random' and kills < wanted and of_run < MOST_KILLS:
                 seconds = dice.uniform(0.0, whole)
             if lived(folder, run_id, moments, seconds):

@@ -59,6 +59,7 @@ def attempt(journal: Path, scope: str, how: str) -> 'subprocess.CompletedProcess
     )
 
 
+@pytest.mark.alone
 @pytest.mark.docker
 def test_process_and_container_are_gone(tmp_path):
     scope = uuid.uuid4().hex

@@ -4,10 +4,10 @@ import io
 
 from rich.console import Console
 
-from lagent.console import ConsoleView, ReplyWriter, output_text, printable
+from lagent.console import ConsoleView, ReplyWriter, drawn_table, output_text, printable
 from lagent.effects import Effect, emit, perform, subscribe
 from lagent.flow import run
-from sandbox import ExecutionResult, FileInfo, Outcome, Output
+from sandbox import Column, ExecutionResult, FileInfo, Outcome, Output, Table
 
 
 def recorded():
@@ -141,3 +141,79 @@ def _progress():
     ):
         emit(Output('stdout', text))
     return ExecutionResult(outcome=Outcome.OK)
+
+
+def test_colours_of_a_program_are_shown_and_end_with_its_cell():
+    console = Console(file=io.StringIO(), width=40, color_system='standard', force_terminal=True)
+
+    def execute():
+        emit(Output('stdout', 'red', ansi='\x1b[31mred'))
+        emit(Output('stdout', 'still\x9b2J', ansi='still\x9b2J\x1b[1mbold\x07\u202e'))
+        return ExecutionResult(outcome=Outcome.OK)
+
+    with subscribe(ConsoleView(console)):
+        run(perform(Effect('kernel', 'k', ''), execute))
+        before = len(shown(console))
+        run(perform(Effect('kernel', 'k', ''), _plainly))
+    assert '\x1b[31mred\x1b[0m\x1b[31mstill2J\x1b[0m\x1b[1;31mbold\x1b[0m\n' in shown(console)
+    assert '\nplain\n' in shown(console)[before:]
+
+
+def _plainly():
+    emit(Output('stdout', 'plain\n'))
+    return ExecutionResult(outcome=Outcome.OK)
+
+
+def drawn(table, width=60):
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(drawn_table(table, width))
+    return [line.rstrip() for line in shown(console).splitlines() if line.strip()]
+
+
+def test_a_frame_is_drawn_with_the_columns_that_fit():
+    columns = tuple(Column(f'column {n}', 'float64', 0) for n in range(9))
+    rows = tuple((1234567.5, 0.1, None, 'x', True, 2, 3, 4, 5) for _ in range(100))
+    labels = tuple((n,) for n in range(100))
+    table = Table('frame', columns, rows, labels, ('id',), 5_000, 70)
+    lines = drawn(table)
+    assert lines[0].split() == ['id', *(word for n in range(5) for word in ('column', str(n)))]
+    assert max(map(len, lines)) <= 60
+    assert lines[2].split() == ['0', '1234567.5', '0.1', 'x', 'True']
+    assert len(lines) == 2 + 10 + 1
+    assert lines[-1] == '5,000 rows x 70 columns, 10 x 5 shown'
+
+
+def test_a_small_frame_is_whole_and_obeys_nothing():
+    columns = (Column('[red]a\x1b[31m', 'object', 0), Column('\u202eb', 'object', 0))
+    rows = (('[bold]x', 'line\nfeed\x9b'), ('y' * 90, '\udc00'))
+    table = Table('frame', columns, rows, ((), ()), (), 2, 2)
+    assert drawn(table, 100) == [
+        ' [red]a                                     b',
+        ' ' + '\u2500' * 52,
+        ' [bold]x                                    line feed',
+        f' {"y" * 37}...',
+        '2 rows x 2 columns',
+    ]
+
+
+def test_a_frame_is_drawn_on_a_terminal_only():
+    data = {
+        'kind': 'series',
+        'columns': [{'name': 'n', 'dtype': 'int64', 'nulls': 0}],
+        'index': [],
+        'rows': [[7]],
+        'labels': [[]],
+        'total_rows': 1,
+        'total_columns': 1,
+    }
+    output = Output('result', 'plain text', {'application/vnd.lagent.table+json': data})
+    for console, is_terminal in ((terminal(80), True), (recorded(), False)):
+
+        def execute():
+            emit(output)
+            return ExecutionResult(Outcome.OK)
+
+        with subscribe(ConsoleView(console)):
+            run(perform(Effect('kernel', 'interpreter', 'n'), execute))
+        assert ('plain text' in shown(console)) is not is_terminal
+        assert ('1 rows x 1 columns' in shown(console)) is is_terminal

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from lagent.memory import Memory
-from lagent.utils.copies import copy_messages
+from lagent.utils.copies import copy_messages, copy_value
 
 
 class DefaultAggregator:
@@ -38,7 +38,7 @@ class DefaultAggregator:
             elif chat and chat[-1]['role'] == 'user':
                 chat[-1]['content'] = _joined(chat[-1]['content'], message.content)
             else:
-                chat.append({'role': 'user', 'content': copy.deepcopy(message.content)})
+                chat.append({'role': 'user', 'content': copy_value(message.content)})
         return chat
 
     @staticmethod
@@ -85,7 +85,9 @@ def said(content: Any) -> str:
         The text; a `Completion` with the ids of its prompt stays one, for models that continue it
         token by token.
     """
-    return content if getattr(content, 'prompt_token_ids', None) is not None else str(content)
+    if type(content) is str or getattr(content, 'prompt_token_ids', None) is not None:
+        return content  # type: ignore[no-any-return]
+    return str(content)
 
 
 def _joined(first: Any, second: Any) -> Any:

@@ -4,7 +4,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from lagent.prompts.parsers.fences import Block, fence_for, find_blocks, is_code, split_lines
+from lagent.prompts.parsers.fences import (
+    Block,
+    fence_for,
+    find_blocks,
+    holds_fence,
+    is_code,
+    split_lines,
+)
 from lagent.prompts.parsers.marks import Marks
 from lagent.prompts.parsers.observations import MARKS, begins_observation, find_observation
 from lagent.prompts.parsers.python_syntax import PythonSyntax
@@ -258,6 +265,8 @@ class _Reading:
         return self.valid(self.chosen([code_of(call, self.syntax) for call in known]), span)
 
     def fenced(self) -> ParsedCode:
+        if not holds_fence(self.text) and '<' not in self.text:
+            return self.no_code()  # nor an observation: without code only one in `<>` counts
         lines = split_lines(self.text, self.answer.pieces)
         blocks = find_blocks(lines, self.parser.languages, self.syntax.accepts, cut=self.cut)
         code = self.code_blocks(blocks)

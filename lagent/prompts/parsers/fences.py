@@ -135,6 +135,18 @@ def find_blocks(
     return list(_Finder(lines, _languages(tuple(languages)), accepts, cut).blocks())
 
 
+def holds_fence(text: str) -> bool:
+    """Whether there is anything in a text that a fence could be.
+
+    Args:
+        text: the text.
+
+    Returns:
+        False if `find_blocks` would find nothing in its lines.
+    """
+    return _ROW.search(text) is not None
+
+
 def is_code(tag: str, languages: Collection[str]) -> bool:
     """Whether a block's tag names one of some languages.
 

@@ -38,9 +38,9 @@ class Reply(NamedTuple):
         """
         stop_reason = getattr(data, 'stop_reason', None)
         return cls(
-            text=str(data),
-            cut=str(getattr(data, 'finish_reason', None)).lower() in _CUT,
-            stop_word=stop_reason if isinstance(stop_reason, str) and stop_reason else None,
-            reasoning=getattr(data, 'reasoning', None) or '',
-            tool_calls=tuple(getattr(data, 'tool_calls', None) or ()),
+            str(data),
+            str(getattr(data, 'finish_reason', None)).lower() in _CUT,
+            stop_reason if isinstance(stop_reason, str) and stop_reason else None,
+            getattr(data, 'reasoning', None) or '',
+            tuple(getattr(data, 'tool_calls', None) or ()),
         )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from lagent.prompts.parsers.fences import is_code
@@ -10,6 +11,7 @@ from lagent.prompts.parsers.result import ParsedReply, ToolStatusCode
 from lagent.prompts.parsers.str_parser import StrParser
 
 _FENCE = re.compile(r'[ \t]*+(`{3,}+|~{3,}+)[{. \t]*+([\w+#.-]*+)([^\n]*+)')
+_anything = re.compile('').search
 # A line that is this long before it is known to be a fence is none.
 _LONGEST_FENCE = 200
 
@@ -23,6 +25,10 @@ class Segment(NamedTuple):
 
     kind: Kind
     text: str
+
+
+# Made for every chunk, and `Segment(...)` takes half as long again.
+_segment: Callable[[tuple[Kind, str]], Segment] = partial(tuple.__new__, Segment)
 
 
 class StreamParser:
@@ -42,6 +48,7 @@ class StreamParser:
         self._chunks: list[str] = []
         self._said: list[str] = []
         self._code: list[str] = []
+        self._going_on = self._said
 
     def feed(self, chunk: str) -> list[Segment]:
         """Take the next chunk.
@@ -54,7 +61,12 @@ class StreamParser:
             left out, and what may become one is held back.
         """
         self._chunks.append(chunk)
-        return self._seen(self._splitter.feed(chunk))
+        splitter = self._splitter
+        if chunk and splitter.turn(chunk) is None:
+            # So it is with most chunks: more of the same, in which nothing can begin or end.
+            self._going_on.append(chunk)
+            return [_segment((splitter.kind, chunk))]
+        return self._seen(splitter.feed(chunk))
 
     def flush(self) -> list[Segment]:
         """Show what was held back, since no more will come.
@@ -71,11 +83,11 @@ class StreamParser:
             The ``thought`` so far and, once a call has begun, the ``action`` so far with the status
             ``INCOMPLETE``.
         """
-        thought = ''.join(self._said)
+        thought = _joined(self._said)
         if not self._code:
             return ParsedReply(None, thought, None, ToolStatusCode.NO_TOOL)
         tool_type = getattr(self.parser, 'tool_type', None)
-        action = ''.join(self._code)
+        action = _joined(self._code)
         return ParsedReply(tool_type, thought, action, ToolStatusCode.INCOMPLETE, reason='partial')
 
     def finish(self, reply: str | None = None) -> Any:
@@ -91,15 +103,29 @@ class StreamParser:
 
     def _seen(self, segments: list[Segment]) -> list[Segment]:
         for kind, text in segments:
-            if kind == 'code':
-                self._code.append(text)
-            elif kind == 'text' and not self._code:
-                self._said.append(text)
+            self._texts(kind).append(text)
+        self._going_on = self._texts(self._splitter.kind)
         return segments
+
+    def _texts(self, kind: Kind) -> list[str]:
+        if kind == 'code':
+            return self._code
+        return self._said if kind == 'text' and not self._code else []
+
+
+def _joined(parts: list[str]) -> str:
+    """Join parts, so that they need not be joined again when more have come."""
+    parts[:] = [''.join(parts)]
+    return parts[0]
 
 
 class _Splitter:
-    """Tells code and reasoning from text; holds back only what is not decided yet."""
+    """Tells code and reasoning from text; holds back only what is not decided yet.
+
+    Attributes:
+        kind: what is going on.
+        turn: finds where something else may begin or end in a chunk that is next.
+    """
 
     def __init__(self, marks: Marks) -> None:
         self.languages = marks.languages
@@ -118,15 +144,9 @@ class _Splitter:
         self.search()
 
     def feed(self, chunk: str, *, final: bool = False) -> list[Segment]:
-        # Most chunks end here: nothing but more of the same can begin or end in them.
-        if (
-            chunk
-            and self.at == len(self.buffer)
-            and (self.maybe(chunk) is None or self.surely(chunk) is None)
-        ):
-            if (line_start := chunk[-1] == '\n') is not self.line_start:
-                self.line_start = line_start
-                self.search()
+        if chunk and self.at == len(self.buffer) and self.surely(chunk) is None:
+            self.line_start = chunk[-1] == '\n'
+            self.search()
             return [Segment(self.kind, chunk)]
         self.buffer = self.buffer[self.at :] + chunk
         self.at = 0
@@ -141,20 +161,23 @@ class _Splitter:
         state = (self.closer, bool(self.fence), self.line_start)
         if state not in self.searches:
             self.searches[state] = self.new_search()
-        self.maybe, self.surely = self.searches[state]
+        maybe, self.surely = self.searches[state]
+        self.turn = maybe if self.at == len(self.buffer) else _anything
 
     def new_search(self) -> tuple[Search, Search]:
         """A quick search that finds too many of them, and a slower one that is right."""
         tokens = [self.closer] if self.closer else [] if self.fence else list(self.openers)
         firsts = {re.escape(token[0]) for token in tokens}
         parts = list(firsts)
-        if self.languages and not self.closer:
+        if by_line := bool(self.languages) and not self.closer:
             firsts.add(r'\n')
             parts.append(r'\n[ \t]*+[`~]|\n[ \t]++\Z')
             if self.line_start:
                 parts.append(r'\A[ \t]*+(?:[`~]|\Z)')
         surely = re.compile('|'.join(parts) or r'(?!)').search
-        if self.line_start or not firsts:
+        if by_line and self.line_start:
+            return _anything, surely
+        if not firsts:
             return surely, surely
         return re.compile(f'[{"".join(firsts)}]').search, surely
 

@@ -32,8 +32,11 @@ VLLM_MARKS = [
 ]
 VLLM_ENV = {
     'HF_HUB_OFFLINE': '1',
+    # Threads that wait for each other lose most of their time where others want the cores as well.
+    'OMP_NUM_THREADS': '1',
     'TOKENIZERS_PARALLELISM': 'false',
     'VLLM_CPU_KVCACHE_SPACE': '1',
+    'VLLM_CPU_OMP_THREADS_BIND': 'nobind',
     'VLLM_ENABLE_V1_MULTIPROCESSING': '0',
     'VLLM_LOGGING_LEVEL': 'ERROR',
     'VLLM_NO_USAGE_STATS': '1',

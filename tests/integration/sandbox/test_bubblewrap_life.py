@@ -31,6 +31,8 @@ GAPS = BubblewrapBackend().unenforced(SandboxPolicy())
 ROOT = os.geteuid() == 0
 ME = Owner.current()
 
+pytestmark = pytest.mark.alone
+
 
 def backend() -> BubblewrapBackend:
     return BubblewrapBackend(accept_unenforced=GAPS)

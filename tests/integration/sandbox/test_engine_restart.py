@@ -85,7 +85,7 @@ class Engine:
     def remains(self) -> list[str]:
         """Return what is left of containers: the engine's records, and processes."""
         with engine() as client:
-            records = [container.id for container in client.containers.list(all=True)]
+            records = [each['Id'] for each in client.api.containers(all=True)]
         shims = []
         for file in Path('/proc').glob('[0-9]*/cmdline'):
             with contextlib.suppress(OSError):

@@ -141,6 +141,7 @@ async def test_a_warm_one_that_dies_is_replaced(deed):
         assert (await box.execute('6 * 7')).result == '42'
 
 
+@pytest.mark.alone
 @pytest.mark.docker
 def test_what_a_killed_owner_leaves_of_its_pool_is_collected():
     with subprocess.Popen(

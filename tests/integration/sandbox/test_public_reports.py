@@ -97,7 +97,7 @@ def test_r49_a_workbook_with_merged_headers_and_a_second_sheet(with_pandas: Sand
 @pytest.mark.slow
 @pytest.mark.parametrize('backend', ['local', pytest.param('docker', marks=pytest.mark.docker)])
 def test_r59_eight_sessions_at_once_and_again(backend: str) -> None:
-    for _ in range(5):
+    for _ in range(2):
         with SandboxManager(backend=backend, unsafe=backend == 'local') as manager:
             with ThreadPoolExecutor(8) as pool:
                 boxes = pool.map(manager.session, map(str, range(8)))

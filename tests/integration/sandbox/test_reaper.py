@@ -37,6 +37,8 @@ with Sandbox(backend='local', unsafe=True):
         time.sleep(0.01)
 """
 
+pytestmark = pytest.mark.alone
+
 
 def killed_owner(grace: float) -> str:
     """Start a sandbox in a process, kill the process, and return the container's id."""

@@ -59,7 +59,7 @@ x += 1
 x
 """
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
 
 @pytest.fixture

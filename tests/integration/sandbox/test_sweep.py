@@ -1,5 +1,9 @@
-"""Programs that are killed at any moment leave nothing that the sweep does not find."""
+"""Programs that are killed at any moment leave nothing that the sweep does not find.
 
+`LAGENT_CHAOS_KILLS` says how many there are.
+"""
+
+import os
 import random
 import signal
 import subprocess
@@ -15,7 +19,7 @@ from sandbox.backends.rendezvous import runtime_folder
 from sandbox.owner import OWNER_LABEL
 
 ROOT = Path(__file__).parents[3]
-ROUNDS, AT_ONCE = 50, 5
+KILLS, AT_ONCE = int(os.environ.get('LAGENT_CHAOS_KILLS', '20')), 5
 LONGEST_LIFE = 4.0
 # It opens a session, runs a cell, closes it, and so on: a signal may meet it anywhere.
 PROGRAM = """
@@ -27,7 +31,7 @@ while True:
         box.execute('open("f", "w").write("x")')
 """
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ def test_nothing_is_left_of_programs_killed_at_random(living):
     folders = {path.name for path in runtime_folder().iterdir()}
     containers = set(docker_lines('ps', '-aq', '--filter', f'label={OWNER_LABEL}'))
     found = 0
-    for batch in range(ROUNDS // AT_ONCE):
+    for batch in range(KILLS // AT_ONCE):
         killed(batch)
         found += sweep_until_clean()
     # Other programs may sweep at the same time, and may have begun or ended what is theirs.

@@ -1,9 +1,10 @@
 import json
+import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.kernel.text import Terminal, plain
+from sandbox.kernel.text import Terminal, coloured, plain
 
 NASTY = st.text(st.sampled_from('ab\n\r\b\x1b[]0;mK\x07\\\x9b\ud800é'), max_size=60)
 ANY = st.text(st.characters(codec=None), max_size=200)
@@ -32,3 +33,12 @@ def test_what_comes_out_is_clean(text):
 def test_plain_text_is_left_alone(text):
     assert plain(text) == text
     assert shown([text]) == text
+
+
+@given(ANY | NASTY)
+def test_only_colours_are_kept_for_a_terminal(text):
+    kept = coloured(text)
+    without = re.sub(r'\x1b\[[0-9;]{0,32}m', '', kept)
+    assert '\x1b' not in without
+    assert '\x9b' not in kept
+    kept.encode()

@@ -6,15 +6,24 @@ import json
 
 import pytest
 
+from lagent.actions import Interpreter
 from lagent.actions.interpreter import carried
 from lagent.agents import AsyncDataAnalyst, Coder, DataAnalyst
-from lagent.agents.analyst import _references
+from lagent.agents.analyst import _references, instruction
 from lagent.analysis.look import MIME
 from lagent.errors import LimitExceeded
 from lagent.llms import AsyncScriptedModel, ScriptedModel
 from lagent.prompts.prompt_files import PromptFiles
 from lagent.schema import AgentMessage
-from sandbox import ErrorInfo, ExecutionResult, FileInfo, FileRefused, Outcome, Output
+from sandbox import (
+    ErrorInfo,
+    ExecutionResult,
+    FileInfo,
+    FileRefused,
+    Outcome,
+    Output,
+    SandboxPolicy,
+)
 
 CODE = 'I compute.\n```python\nprint(6 * 7)\n```'
 PROFILE = {'kind': 'table', 'encoding': 'utf-8', 'delimiter': ';', 'tables': [{'width': 2}]}
@@ -303,6 +312,32 @@ def test_prompts_in_chinese_and_from_a_folder(tmp_path):
         analyst([], prompts=tmp_path / 'typo')
 
 
+@pytest.mark.parametrize('language', ['en', 'zh'])
+@pytest.mark.parametrize(
+    ('interpreter', 'there', 'not_there'),
+    [
+        (Interpreter(SandboxPolicy(variant='minimal')), ['NumPy'], ['polars']),
+        (Interpreter(SandboxPolicy(variant='analysis')), ['polars', 'emoji'], ['{']),
+        (Interpreter(SandboxPolicy(packages=('networkx>=3',))), ['openpyxl, networkx>=3'], []),
+        (Interpreter(image='mine'), ['pandas'], ['NumPy']),
+        (Interpreter(backend='local', unsafe=True), ['pandas'], ['NumPy']),
+        (object(), ['pandas'], ['NumPy']),
+    ],
+    ids=['minimal', 'analysis', 'packages', 'image', 'local', 'other'],
+)
+def test_the_model_is_told_which_libraries_there_are(language, interpreter, there, not_there):
+    text = instruction(PromptFiles('analyst', language), interpreter).replace('\n', ' ')
+    assert all(word in text for word in there)
+    assert not any(word in text for word in not_there)
+    assert '{libraries}' not in text
+
+
+def test_the_analyst_takes_the_image_with_the_most_libraries(monkeypatch):
+    monkeypatch.setattr('sandbox.image.find_image', lambda *_, **__: 'there')
+    agent = DataAnalyst(ScriptedModel(['ok']))
+    assert agent.interpreter.policy.variant == 'analysis'
+
+
 def test_what_a_prompt_is_filled_with_is_not_filled_itself(tmp_path):
     text = PromptFiles('analyst').text('missing', missing='{files}.csv {x}', files='a.csv')
     assert '{files}.csv {x}' in text
@@ -312,7 +347,8 @@ def test_what_a_prompt_is_filled_with_is_not_filled_itself(tmp_path):
 @pytest.mark.parametrize('language', ['en', 'zh'])
 def test_all_prompts_exist_in_all_languages(language):
     prompts = PromptFiles('analyst', language)
-    for name in ('system', 'files', 'failed', 'missing', 'notebook', 'opened'):
+    names = ('system', 'files', 'failed', 'missing', 'notebook', 'opened')
+    for name in (*names, 'minimal', 'analysis', 'other'):
         assert len(prompts.text(name)) > 20
     with pytest.raises(LookupError, match=r'nothing\.md'):
         prompts.text('nothing')

@@ -273,11 +273,13 @@ def test_exceptions_are_what_they_were(error: Exception) -> None:
 
 
 def test_an_exception_that_can_not_be_written_keeps_its_words() -> None:
-    error = ValueError(object())
-    tree = encode_error(error, Encoder(CLEAN))
+    class Unknown(ValueError):
+        """Not found by its name."""
+
+    tree = encode_error(Unknown('words'), Encoder(CLEAN))
     again = decode_error(tree, Decoder({}.__getitem__))
     assert isinstance(again, RecordedFailure)
-    assert str(again) == f'builtins:ValueError: {error}'
+    assert str(again).endswith('Unknown: words')
 
 
 @pytest.mark.parametrize('name', ['builtins:int', 'os:system', 'builtins:SystemExit'])

@@ -1,6 +1,7 @@
 """Agents that are resumed: what is known is given back, and nothing is done twice."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from lagent.agents.streaming_agent import AsyncStreamingAgent
 from lagent.effects import Event, subscribe
 from lagent.errors import OutcomeUnknown
 from lagent.flow import run
-from lagent.journal import Diverged, NoSuchRun, RunLocked, current_recording, record
+from lagent.journal import (
+    Diverged,
+    NoSuchRun,
+    Redactor,
+    RunLocked,
+    current_recording,
+    record,
+)
 from lagent.journal.lease import new_owner
 from lagent.llms import AsyncScriptedModel, ScriptedModel
 from lagent.positions import effect_id
@@ -176,6 +184,47 @@ async def test_asynchronous_streaming_agents_are_recorded(journal: Any) -> None:
     texts = [m.content async for m in agent.run('q', run_id='r', journal=journal)]
     again = [m.content async for m in agent.run('q', run_id='r', journal=journal)]
     assert again == texts[-1:] == ['a long reply, in pieces']
+
+
+def conversing(journal: Any, questions: int, **kwargs: Any) -> list[str]:
+    """A program that asks so many questions in one session; what the last one's model reads."""
+    read: list[list[str]] = []
+
+    def answer(messages: Any) -> str:
+        read.append([message['content'] for message in messages])
+        return f'answer to {messages[-1]["content"]}'
+
+    agent = Agent(ScriptedModel(answer))
+    for number in range(questions):
+        agent.run(f'q{number} my-known-secret', run_id=f'r{number}', journal=journal, **kwargs)
+    return read[-1] if read else []
+
+
+@pytest.mark.parametrize('redactor', [None, Redactor(values=['my-known-secret'])])
+def test_a_program_of_several_runs_knows_all_of_them_when_it_is_executed_again(
+    journal: Any, tmp_path: Path, redactor: Any
+) -> None:
+    conversing(journal, 3, redactor=redactor)  # here its process dies
+    resumed = conversing(journal, 4, redactor=redactor)
+    assert len(resumed) == 7
+    uninterrupted = conversing(tmp_path / 'other.db', 4, redactor=redactor)
+    if redactor is not None:
+        uninterrupted = [redactor.text(text) for text in uninterrupted[:-1]] + uninterrupted[-1:]
+    assert resumed == uninterrupted
+
+
+def test_a_run_that_has_ended_takes_nothing_from_what_is_known_since(journal: Any) -> None:
+    agent = Agent(ScriptedModel(lambda messages: f'answer to {messages[-1]["content"]}'))
+    for number in (0, 1):
+        agent.run(f'q{number}', run_id=f'r{number}', journal=journal)
+    agent('not recorded')
+    for number in (0, 1):
+        agent.run(f'q{number}', run_id=f'r{number}', journal=journal)
+    contents = [message.content for message in agent.memory.get_memory()]
+    assert contents == [
+        *('q0', 'answer to q0', 'q1', 'answer to q1'),
+        *('not recorded', 'answer to not recorded'),
+    ]
 
 
 def test_memory_from_before_the_run_is_part_of_it(journal: Any) -> None:

@@ -224,25 +224,6 @@ def test_what_is_known_from_the_journal_is_shown_as_such(tmp_path: Path) -> None
     assert 'model scripted known from the journal' in output.getvalue()
 
 
-def test_a_decision_shows_what_it_is_about(where: Path) -> None:
-    other = runs(where, 'approve', 'waiting', '--effect', '1')
-    assert other.exit_code == 2
-    assert 'about effect 1 (any more), but about 2' in ' '.join(other.output.split())
-    result = runs(where, 'approve', 'waiting', '--effect', '2')
-    assert result.exit_code == 0
-    assert 'approved: effect 2: kernel interpreter' in result.output
-    assert 'print(6 * 7)' in result.output
-
-
-def test_lines_fit_into_the_terminal(where: Path) -> None:
-    env = {'COLUMNS': '60', 'LAGENT_JOURNAL': str(where)}
-    with SqliteJournal(where) as journal, record(journal, 'long') as run:
-        run.answer = 'x' * 500
-    shown = CliRunner().invoke(cli.app, ['runs', 'show', 'long'], env=env).output
-    assert max(map(len, shown.splitlines())) <= 60
-    assert shown.splitlines()[-1].endswith('x…')
-
-
 @pytest.mark.parametrize(
     'spec',
     [
@@ -268,3 +249,22 @@ def test_a_journal_does_not_consent_to_code_without_isolation(tmp_path: Path) ->
     result = runs(path, 'resume', 'r')
     assert result.exit_code == 2
     assert 'Give --unsafe to go on with it' in result.output
+
+
+def test_a_decision_shows_what_it_is_about(where: Path) -> None:
+    other = runs(where, 'approve', 'waiting', '--effect', '1')
+    assert other.exit_code == 2
+    assert 'about effect 1 (any more), but about 2' in ' '.join(other.output.split())
+    result = runs(where, 'approve', 'waiting', '--effect', '2')
+    assert result.exit_code == 0
+    assert 'approved: effect 2: kernel interpreter' in result.output
+    assert 'print(6 * 7)' in result.output
+
+
+def test_lines_fit_into_the_terminal(where: Path) -> None:
+    env = {'COLUMNS': '60', 'LAGENT_JOURNAL': str(where)}
+    with SqliteJournal(where) as journal, record(journal, 'long') as run:
+        run.answer = 'x' * 500
+    shown = CliRunner().invoke(cli.app, ['runs', 'show', 'long'], env=env).output
+    assert max(map(len, shown.splitlines())) <= 60
+    assert shown.splitlines()[-1].endswith('x…')

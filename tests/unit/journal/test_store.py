@@ -30,9 +30,13 @@ from lagent.journal import (
     lease,
     tables,
 )
+from lagent.journal.codec import digest_of
 from lagent.journal.lease import Heartbeat, describe, is_gone, new_owner
 
 SOON = 60.0
+DATA = b'\0\xff'
+DIGEST = digest_of(DATA)
+SHARED = digest_of(b's')
 
 
 def begun(journal: SqlJournal, run_id: str = 'r', **fields: Any) -> str:
@@ -54,7 +58,7 @@ def test_what_was_appended_is_there(any_journal: SqlJournal) -> None:
         intent(digest='d' * 64, body={'$': 'tuple', 'v': [None, True, 1.5]}),
         Record(type='result', position='1', time=2.5, elapsed=0.25, usage={'prompt_tokens': 3}),
     ]
-    any_journal.append('r', owner, time.time() + SOON, records, {'b': b'\0\xff'})
+    any_journal.append('r', owner, time.time() + SOON, records, {DIGEST: DATA})
     again = any_journal.records('r')
     assert [record.seq for record in again] == [1, 2]
     assert again[0].body == records[0].body
@@ -64,7 +68,7 @@ def test_what_was_appended_is_there(any_journal: SqlJournal) -> None:
         None,
     )
     assert any_journal.records('r', after=1) == again[1:]
-    assert any_journal.blob('b') == b'\0\xff'
+    assert any_journal.blob(DIGEST) == DATA
     run = any_journal.run('r')
     assert (run.title, run.opening, run.factory) == ('a title', {'a': [1, 'ä\ud800']}, 'm:f')
 
@@ -171,7 +175,7 @@ def test_a_decision_is_made_once(any_journal: SqlJournal) -> None:
 def test_pruning_keeps_what_others_use(any_journal: SqlJournal) -> None:
     for run_id, status in (('old', 'done'), ('failed', 'failed')):
         owner = begun(any_journal, run_id)
-        blobs = {'shared': b's', f'of {run_id}': b'o'}
+        blobs = {SHARED: b's', f'of {run_id}': b'o'}
         any_journal.append(run_id, owner, time.time() + SOON, [intent()], blobs)
         any_journal.release(run_id, owner, status, None, {})  # type: ignore[arg-type]
     begun(any_journal, 'running')
@@ -179,7 +183,7 @@ def test_pruning_keeps_what_others_use(any_journal: SqlJournal) -> None:
     assert any_journal.prune(time.time() + SOON) == 1
     assert {run.id for run in any_journal.runs()} == {'failed', 'running'}
     assert any_journal.records('old') == []
-    assert any_journal.blob('shared') == b's'
+    assert any_journal.blob(SHARED) == b's'
     with pytest.raises(NotReadable):
         any_journal.blob('of old')
     assert any_journal.prune(time.time() + SOON, ['running']) == 0

@@ -105,7 +105,7 @@ def test_an_error_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_build_tells_a_base_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(base: str | None, *, progress: image.Progress) -> str:
+    def fail(base: str | None, *, progress: image.Progress, **_: object) -> str:
         progress('Pulling it')
         raise ImageMissing(f'{base} cannot be pulled', hint='Use another.')
 
@@ -138,3 +138,23 @@ def test_doctor_exits_by_whether_a_sandbox_can_start(
     exit_code, out, _ = invoke('doctor')
     assert exit_code == code
     assert out.splitlines()[1].split() == [status, 'engine', 'version', '[1]', 'do', 'this']
+
+
+def test_build_takes_a_variant_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def build(base: str | None, **wishes: object) -> str:
+        del wishes['progress']
+        asked.append((base, wishes))
+        return 'built'
+
+    monkeypatch.setattr(image, 'build_image', build)
+    options = ('--variant', 'analysis', '--package', 'a>1', '--package', 'b')
+    assert invoke('build', *options) == (0, 'built\n', '')
+    assert asked == [(None, {'variant': 'analysis', 'packages': ['a>1', 'b']})]
+
+
+def test_build_refuses_what_is_no_package() -> None:
+    code, out, err = invoke('build', '--package', '-r file')
+    assert (code, out) == (2, '')
+    assert 'no package of an index' in ' '.join(err.replace('│', ' ').split())

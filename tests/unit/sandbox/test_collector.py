@@ -224,8 +224,9 @@ def test_live_events_follow_the_outputs():
     collector.feed(*display({'text/plain': 'd'}))
     collector.feed('clear_output', {'wait': False})
     seen = [(event.output.kind, event.output.text) for event in events[:-1]]
+    shown = [max(o.text, o.ansi, key=len) for o in (event.output for event in events[:-2])]
     assert seen[:2] == [('stdout', '10%\r'), ('stdout', 'red')]
-    assert sum(len(text) for kind, text in seen if kind == 'stdout') == 2_000
+    assert sum(map(len, shown)) == 2_000
     assert seen[-1] == ('display', 'd')
     assert events[-1].clear
 
@@ -251,3 +252,15 @@ def test_an_update_gives_back_the_room_of_what_it_replaces():
     assert collector.truncated() == Truncation()
     collector.feed(*display({'text/html': 'y'}))
     assert collector.truncated().bytes == 1
+
+
+def test_colours_of_a_stream_are_for_whoever_looks_on():
+    events = []
+    collector = Collector(SandboxPolicy(), events.append)
+    collector.feed('stream', {'name': 'stdout', 'text': '\x1b[31mred\x1b[0m\x1b[2J'})
+    collector.feed('stream', {'name': 'stdout', 'text': 'plain'})
+    assert [(e.output.text, e.output.ansi) for e in events] == [
+        ('red', '\x1b[31mred\x1b[0m'),
+        ('plain', ''),
+    ]
+    assert collector.outputs() == (Output('stdout', 'redplain'),)

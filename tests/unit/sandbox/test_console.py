@@ -1,5 +1,6 @@
 """What a session's output looks like on a terminal."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,15 +69,22 @@ def test_images_are_saved_once_each(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder = tmp_path / 'new'
     printer = LivePrinter(folder)
     printer.show(Output('display', '<Figure>', data={'image/png': PNG, 'image/svg+xml': '<svg/>'}))
-    printer.show(Output('display', '<Figure>', data={'image/svg+xml': '<svg>é</svg>'}))
+    drawing = (
+        '<svg xmlns="http://www.w3.org/2000/svg"><text>é</text><script>alert(1)</script></svg>'
+    )
+    printer.show(Output('display', '<Figure>', data={'image/svg+xml': drawing}))
+    printer.show(Output('display', '<Figure>', data={'image/svg+xml': '<script>alert(1)</script>'}))
     printer.finish(ExecutionResult(Outcome.OK))
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-        'output-1.png': PNG,
-        'output-2.svg': '<svg>é</svg>'.encode(),
-    }
+    assert sorted(path.name for path in folder.iterdir()) == ['output-1.png', 'output-2.svg']
+    assert (folder / 'output-1.png').read_bytes() == PNG
+    assert (folder / 'output-2.svg').read_text('utf-8').endswith('><text>é</text></svg>')
     out, err = capsys.readouterr()
     assert out == ''
-    assert err == f'sandbox: saved {folder}/output-1.png\nsandbox: saved {folder}/output-2.svg\n'
+    assert err.splitlines() == [
+        f'sandbox: saved {folder}/output-1.png',
+        f'sandbox: saved {folder}/output-2.svg',
+        'sandbox: output-3.svg not saved: it is no SVG that is safe to open',
+    ]
 
 
 def test_images_that_are_not_saved_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,3 +99,17 @@ def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
     printer.show(Output('stdout', 'x'))
     printer.finish(ExecutionResult(Outcome.OOM, notices=('y',)))
     assert capsys.readouterr() == ('', '')
+
+
+@pytest.mark.parametrize('no_colour', ['', '1'])
+def test_colours_are_shown_on_a_terminal_only(
+    no_colour: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = Output('stdout', 'red\n', ansi='\x1b[31mred\x07\u202e\x1b[39m\n')
+    monkeypatch.setenv('NO_COLOR', no_colour)
+    LivePrinter().show(output)
+    assert capsys.readouterr().out == 'red\n'
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    LivePrinter().show(output)
+    expected = 'red\n' if no_colour else '\x1b[31mred\x1b[39m\n\x1b[0m'
+    assert capsys.readouterr().out == expected

@@ -4,7 +4,7 @@ import pytest
 
 from sandbox import FakeSandbox, FileRefused, SandboxPolicy
 from sandbox.files import check_name, file_info
-from sandbox.kernel.supervisor import FileEntry
+from sandbox.kernel.workspace import FileEntry
 
 
 @pytest.mark.parametrize(

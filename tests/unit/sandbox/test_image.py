@@ -10,11 +10,12 @@ from typing import Self
 import pytest
 
 from sandbox import image
+from sandbox.policy import VARIANTS
 
 
 def test_the_tag_follows_the_content(monkeypatch, tmp_path):
     original = image.image_tag()
-    assert re.fullmatch(r'lagent-sandbox:[0-9a-f]{12}', original)
+    assert re.fullmatch(r'lagent-sandbox:minimal-[0-9a-f]{12}', original)
 
     copy = tmp_path / 'docker'
     shutil.copytree(image.guest_folder(), copy)
@@ -33,7 +34,7 @@ def test_the_build_context_has_what_the_dockerfile_copies(tmp_path):
     first, second = tmp_path / '1.tar', tmp_path / '2.tar'
     for path in (first, second):
         with path.open('w+b') as target:
-            image._write_context(target, wheels)
+            image.write_context(target, image._context('analysis'), wheels)
     assert first.read_bytes() == second.read_bytes()
 
     with tarfile.open(first) as archive:
@@ -50,15 +51,49 @@ def test_the_build_context_has_what_the_dockerfile_copies(tmp_path):
         assert any(member.split('/')[0] == name for member in members), name
 
 
-def test_every_locked_package_has_a_version_and_hashes():
-    lock = (image.guest_folder() / 'requirements.lock').read_text().replace('\\\n', ' ')
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_every_locked_package_has_a_version_and_hashes(variant):
+    lock = image.lock_of(variant).read_text().replace('\\\n', ' ')
     lines = [line for line in lock.splitlines() if line and not line.startswith('#')]
     assert len(lines) > 30
     for line in lines:
         assert re.fullmatch(r'[a-z0-9-]+==\S+(\s+--hash=sha256:[0-9a-f]{64})+\s*', line), line
-    asked = (image.guest_folder() / 'requirements.in').read_text()
-    for name in re.findall(r'^[a-z]+', asked, re.MULTILINE):
+    asked = (image.guest_folder() / f'{variant}.in').read_text()
+    for name in re.findall(r'^[a-z][a-z-]+', asked, re.MULTILINE):
         assert f'\n{name}==' in lock
+
+
+def test_what_both_images_have_is_of_the_same_version():
+    few, many = (
+        dict(re.findall(r'^([\w.-]+)==(\S+)', image.lock_of(variant).read_text(), re.MULTILINE))
+        for variant in VARIANTS
+    )
+    assert few.items() <= many.items()
+
+
+def test_a_tag_tells_the_variant_and_the_packages():
+    plain, more = image.image_tag('analysis'), image.image_tag('analysis', ['b>1', 'a'])
+    assert re.fullmatch(r'lagent-sandbox:analysis-[0-9a-f]{12}', plain)
+    assert re.fullmatch(re.escape(plain) + r'-[0-9a-f]{12}', more)
+    assert image.image_tag('analysis', ['a', 'b>1']) == more
+    assert image.image_tag('analysis', ['a', 'b>2']) != more
+
+
+def test_the_command_that_builds_an_image_is_for_a_shell():
+    assert image.build_command('minimal') == 'sandbox build'
+    assert image.build_command('analysis', ['b>1', 'a']) == (
+        "sandbox build --variant analysis --package a --package 'b>1'"
+    )
+
+
+def test_without_an_engine_the_default_is_the_best(monkeypatch):
+    def fail(*_: object, **__: object) -> str:
+        raise image.BackendUnavailable('no engine')
+
+    monkeypatch.setattr(image, 'find_image', fail)
+    assert image.best_variant() == 'minimal'
+    monkeypatch.setattr(image, 'find_image', lambda *_, **__: 'there')
+    assert image.best_variant() == 'analysis'
 
 
 def test_the_seccomp_profile_refuses_by_default():
@@ -85,13 +120,13 @@ def test_the_seccomp_profile_refuses_by_default():
 def test_a_failing_command_is_told_with_its_last_words():
     lines: list[str] = []
     with pytest.raises(image.SandboxError, match=r'(?s)exit code 3:.*line 99') as caught:
-        image._run(['sh', '-c', 'for i in $(seq 99); do echo line $i; done; exit 3'], lines.append)
+        image.run(['sh', '-c', 'for i in $(seq 99); do echo line $i; done; exit 3'], lines.append)
     assert len(lines) == 99
     assert 'line 79' not in str(caught.value)
 
 
 def test_a_base_cannot_be_made_without_the_tools(monkeypatch):
-    monkeypatch.setattr(image, '_exists', lambda client, name: False)
+    monkeypatch.setattr(image, 'exists', lambda client, name: False)
     monkeypatch.setattr(image, 'engine', FakeEngine)
     monkeypatch.setattr(image.shutil, 'which', lambda name: None)
     with pytest.raises(image.BackendUnavailable, match='mmdebstrap') as caught:
@@ -100,7 +135,7 @@ def test_a_base_cannot_be_made_without_the_tools(monkeypatch):
 
 
 def test_a_base_that_cannot_be_pulled_names_the_way_out(monkeypatch):
-    monkeypatch.setattr(image, '_exists', lambda client, name: False)
+    monkeypatch.setattr(image, 'exists', lambda client, name: False)
     monkeypatch.setattr(image, 'engine', FakeEngine)
     lines: list[str] = []
     with pytest.raises(image.ImageMissing, match='no route') as caught:

@@ -107,3 +107,36 @@ def test_what_names_no_module_is_refused(names):
         SandboxPolicy(preload=names)
     with pytest.raises(PolicyError, match='preload'):
         SandboxPolicy(preload=('os',) * 65)
+
+
+def test_the_image_can_only_become_smaller():
+    policy = SandboxPolicy(
+        variant='analysis', packages=('humanize==4.9.0', 'networkx[extra]>=3,<4')
+    )
+    assert policy.tighten(variant='minimal').variant == 'minimal'
+    assert policy.tighten(packages=()).packages == ()
+    with pytest.raises(PolicyError, match='loosen'):
+        policy.tighten(packages=('requests',))
+    with pytest.raises(PolicyError, match='loosen'):
+        SandboxPolicy(variant='minimal').tighten(variant='analysis')
+    with pytest.raises(PolicyError, match='variant'):
+        SandboxPolicy(variant='large')
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        *('', '-r file', '--index-url=http://x', '-e .', './x', '/etc/passwd', 'x.whl @ file:///x'),
+        *('x @ https://x/x.whl', 'git+https://x', 'x; python_version < "4"', 'x==1\ny', 'x y'),
+        *('x==1 --hash=sha256:0', 'x' * 201, 'x\n', 'é', 'x==$(id)', 'x#y', 7),
+    ],
+)
+def test_a_package_is_named_as_an_index_names_it(text):
+    with pytest.raises(PolicyError, match='packages'):
+        SandboxPolicy(packages=(text,))
+
+
+def test_packages_are_a_short_tuple():
+    for packages in (['humanize'], 'humanize', ('humanize',) * 65):
+        with pytest.raises(PolicyError, match='packages'):
+            SandboxPolicy(packages=packages)

@@ -33,7 +33,9 @@ def test_of_an_unknown_back_end_nothing_is_promised():
     assert promises['timeout'] == 'enforced'
 
 
-@pytest.mark.parametrize('changes', [{'network': 'full'}, {'runtime': 'runsc'}])
+@pytest.mark.parametrize(
+    'changes', [{'network': 'full'}, {'runtime': 'runsc'}, {'packages': ('humanize',)}]
+)
 def test_bubblewrap_names_what_it_cannot_do(changes):
     (name,) = changes
     assert name in BubblewrapBackend().unenforced(SandboxPolicy(**changes))

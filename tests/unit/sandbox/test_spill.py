@@ -1,10 +1,10 @@
 """The whole of a long text: kept outside of memory, up to a limit, and then in the session."""
 
-from collections.abc import AsyncIterator
+from typing import IO
 
 from sandbox.kernel.collector import Collector
+from sandbox.kernel.framing import Refusal
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.supervisor import Refusal
 from sandbox.outputs import Outputs
 from sandbox.policy import SandboxPolicy
 
@@ -13,8 +13,8 @@ POLICY = SandboxPolicy(output_chars=1_000, spill_bytes=10_000)
 
 def content(spill: Spill) -> dict[str, bytes]:
     found = {}
-    for name, size, chunks in spill.wanted():
-        found[name] = b''.join(chunks)
+    for name, size, file in spill.wanted():
+        found[name] = file.read()
         assert len(found[name]) == size
     return found
 
@@ -26,8 +26,8 @@ class Workspace:
         self.data: dict[str, bytes] = {}
         self._room = room
 
-    async def write(self, path: str, size: int, chunks: AsyncIterator[bytes]) -> None:
-        data = b''.join([chunk async for chunk in chunks])
+    async def write(self, path: str, size: int, source: IO[bytes]) -> None:
+        data = source.read()
         assert len(data) == size
         if len(data) > self._room:
             raise Refusal('no_space', 'no space left')

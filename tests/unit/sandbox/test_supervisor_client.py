@@ -3,13 +3,16 @@
 import asyncio
 import json
 import struct
+import tempfile
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from sandbox.errors import SandboxLost
 from sandbox.kernel import supervisor as supervisor_module
-from sandbox.kernel.supervisor import MAX_FRAME, Refusal, Supervisor
+from sandbox.kernel import workspace
+from sandbox.kernel.framing import MAX_FRAME, Refusal
+from sandbox.kernel.supervisor import Supervisor
 
 OWN = {'ok': True, 'pid': 1, 'kernel': 'running', 'generation': 1}
 
@@ -192,13 +195,57 @@ async def test_a_write_that_is_refused(guest):
     assert caught.value.code == 'no_space'
 
 
+async def test_an_open_file_is_written_whole(tmp_path):
+    received = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await read_frame(reader)
+        if request['op'] == 'own':
+            writer.write(frame({**OWN, 'id': request['id']}))
+        else:
+            received.append(await reader.readexactly(request['size']))
+            writer.write(frame({'ok': True}))
+        await reader.read()
+        writer.close()
+
+    data = bytes(range(256)) * 20_000
+    file = tmp_path / 'file'
+    file.write_bytes(data)
+    async with await asyncio.start_unix_server(serve, f'{tmp_path}/ctl'):
+        supervisor = await Supervisor.connect(f'{tmp_path}/ctl')
+        with file.open('rb') as source:
+            await supervisor.write('a', len(data), source)
+        await supervisor.close()
+    assert received == [data]
+
+
+async def test_a_reader_that_stands_still_ends_the_write_of_a_file(tmp_path, monkeypatch):
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await read_frame(reader)
+        writer.write(frame({**OWN, 'id': request['id']}) if request['op'] == 'own' else b'')
+        await over.wait()
+        writer.close()
+
+    monkeypatch.setattr(workspace, '_STALL', 0.1)
+    with tempfile.TemporaryFile() as source:
+        source.truncate(8 << 20)
+        async with await asyncio.start_unix_server(serve, f'{tmp_path}/ctl'):
+            supervisor = await Supervisor.connect(f'{tmp_path}/ctl')
+            with pytest.raises(SandboxLost, match='stood still'):
+                await supervisor.write('a', 8 << 20, source)
+            over.set()
+            await supervisor.close()
+
+
 async def test_a_write_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
     async def chunks() -> AsyncIterator[bytes]:
         while True:
             await asyncio.sleep(0.01)
             yield b'x'
 
-    monkeypatch.setattr(supervisor_module, '_TRANSFER', 0.1)
+    monkeypatch.setattr(workspace, '_TRANSFER', 0.1)
     supervisor = await guest(lambda _: b'')
     async with asyncio.timeout(10):
         with pytest.raises(SandboxLost, match='too slow'):
@@ -206,7 +253,7 @@ async def test_a_write_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
 
 
 async def test_a_read_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
-    monkeypatch.setattr(supervisor_module, '_TRANSFER', 0.1)
+    monkeypatch.setattr(workspace, '_TRANSFER', 0.1)
     supervisor = await guest(lambda _: frame({'ok': True, 'size': 100}) + b'x')
     async with asyncio.timeout(10):
         with pytest.raises(SandboxLost, match='too slow'):

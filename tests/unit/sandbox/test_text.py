@@ -1,6 +1,6 @@
 import pytest
 
-from sandbox.kernel.text import MAX_LINE, Terminal, clean, plain
+from sandbox.kernel.text import MAX_LINE, Terminal, clean, coloured, plain
 
 
 def shown(*pieces: str) -> str:
@@ -69,3 +69,11 @@ def test_a_line_without_an_end_is_not_held_back_for_ever():
 def test_many_moves_on_a_long_line():
     wide = '\U0001f600'
     assert shown(wide * MAX_LINE + f'\b{wide}' * 100_000) == wide * MAX_LINE
+
+
+def test_colours_are_kept_and_no_other_code():
+    assert coloured('a\x1b[1;31mb\x1b[0m') == 'a\x1b[1;31mb\x1b[0m'
+    assert coloured('\x1b[2J\x1b]0;t\x07\x1b[31mx\x1b[5n\x9b31m') == '\x1b[31mx'
+    assert coloured('\x1b\x1b[0K]0;title\x07\x1b[32mx') == ']0;title\x07\x1b[32mx'
+    assert coloured('\x1b[2Jplain') == coloured('plain') == ''
+    assert coloured(f'\x1b[{"1;" * 40}mx') == ''

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from lagent.view.tables import is_wrapped, short_table
+from lagent.view.tables import is_cut, is_wrapped, missing, short_table
+from sandbox import Column, Table
 
 
 def frame(rows, columns):
@@ -61,3 +62,35 @@ def test_another_table_is_left_to_its_text(html):
 def test_a_forged_shape_is_harmless():
     html = frame(2, 2)._repr_html_() + '9' * 10_000 + ' rows × 1 columns'
     assert short_table(html, 12, 21)
+
+
+def described(columns, nulls):
+    named = tuple(Column(f'column{n}', 'int64', nulls.get(n, 0)) for n in range(min(columns, 50)))
+    return Table('frame', named, (), (), ('',), 200, columns)
+
+
+def test_columns_that_are_not_shown_are_named():
+    html = frame(200, 12)._repr_html_()
+    text = short_table(html, 6, 7, described(12, {3: 2, 11: 1_000}))
+    assert text.splitlines()[-3:] == [
+        '[200 rows x 12 columns]',
+        '[not shown: ' + ', '.join(f'column{n} (int64)' for n in range(2, 10)) + ']',
+        '[missing: column3: 2, column11: 1,000]',
+    ]
+    whole = short_table(html, 13, 7, described(12, {}))
+    assert whole.endswith('\n[200 rows x 12 columns]')
+
+
+def test_names_are_bounded_and_the_rest_is_counted():
+    text = short_table(frame(9, 70)._repr_html_(), 6, 7, described(70, {}))
+    last = text.splitlines()[-1]
+    assert last.startswith('[not shown: column2 (int64), ')
+    assert last.endswith(', column21 (int64), and 46 more]')
+
+
+def test_missing_values_are_told_of_tables_that_are_cut():
+    assert missing(described(3, {1: 5})) == '[missing: column1: 5]'
+    assert missing(described(3, {})) == ''
+    assert missing(described(3, {1: None})) == ''
+    assert is_cut(repr(frame(200, 2)))
+    assert not is_cut(repr(frame(2, 2)))

@@ -97,8 +97,8 @@ class Guest:
         code = folder / 'code'
         for each in (self.workspace, self._sockets, code):
             each.mkdir()
-        for name in ('supervisor.py', 'files.py', 'processes.py', 'zygote.py'):
-            shutil.copy(guest_folder() / name, code)
+        for name in ('supervisor', 'peers', 'session', 'files', 'processes', 'zygote'):
+            shutil.copy(guest_folder() / f'{name}.py', code)
         (code / 'kernel.py').write_text(kernel)
         self.process = subprocess.Popen(
             [

@@ -139,7 +139,7 @@ def test_it_ends_by_itself_when_nobody_comes(start_guest):
 
 
 def test_it_ends_by_itself_when_its_owner_is_gone(start_guest):
-    guest = start_guest(FAMILY, '--orphan-grace', '0.5')
+    guest = start_guest(FAMILY, '--orphan-grace', '3')
     with guest.owned() as owner:
         for _ in range(3):
             assert owner.ask('status')['ok']

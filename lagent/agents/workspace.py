@@ -46,7 +46,7 @@ def _at_once(fn: Callable[..., T], *args: Any) -> T:
     return fn(*args)
 
 
-class SessionKeeper(Coder):
+class WorkspaceCoder(Coder):
     """A `Coder` that knows the files of its sessions, and can take back, forget and write them.
 
     Attributes:
