@@ -95,13 +95,14 @@ def entered(scope: Scope) -> Iterator[None]:
     Args:
         scope: the scope.
     """
-    token = _scope.set(scope)
+    token, last = _scope.set(scope), _last.get()
     try:
         yield
     finally:
         # An abandoned stream is ended by the collector, in whatever context that runs.
         with suppress(ValueError):
             _scope.reset(token)
+            _last.set(last)  # what was done in there may be given back without being done again
 
 
 @contextmanager

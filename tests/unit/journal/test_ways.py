@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import pytest
 
 from lagent.actions import AsyncActionExecutor, tool_api
 from lagent.agents import AsyncAgent
-from lagent.journal import Diverged
+from lagent.effects import Effect, perform, within
+from lagent.flow import Flow
+from lagent.flow import run as drive
+from lagent.journal import Diverged, record
 from lagent.llms import AsyncScriptedModel
 from lagent.llms.scripted import Stall
+from lagent.positions import branched
 from lagent.schema import AgentMessage, FunctionCall
 
 Way = Callable[['Worker'], Awaitable[Any]]
@@ -214,3 +219,21 @@ def test_what_was_done_before_another_end_is_not_denied(run):
     with pytest.raises(Diverged, match='the run ends\nWhat this attempt has done') as caught:
         run(way('a', 'c'))  # it may have been a task that had not begun yet
     assert (caught.value.position, caught.value.done) == ('2', True)
+
+
+def test_a_batch_behind_a_tool_that_is_given_back_is_where_it_was(tmp_path):
+    """What the tool consists of is not done again, so it must not name what comes later."""
+
+    def way(answers: list[Any]) -> Flow[Any]:
+        inner = perform(Effect('tool', 'inner', None), lambda: 'inner')
+        answers.append((yield from within(Effect('tool', 'outer', None), inner)))
+        (only,) = branched([perform(Effect('tool', 'one', None), lambda: 'one')])
+        answers.append((yield from only))
+
+    found: list[Any] = []
+    for ends in (False, True):
+        with suppress(Stop), record(tmp_path / 'runs.db', 'r'):
+            drive(way(found))
+            if not ends:
+                raise Stop
+    assert found == ['inner', 'one'] * 2
