@@ -1,8 +1,9 @@
 """Exceptions as values: what an effect raised, so that a resumed run sees it again.
 
 An exception is written as its class and the arguments it says it can be made of, which is what
-copying uses. It is rebuilt only if that class is loaded and is an exception; else the run gets a
-`RecordedFailure` with the same words.
+copying uses. It is rebuilt only if that class is loaded, is an exception, and none by which a test
+or a program is ended: what a file says must not do that. Else the run gets a `RecordedFailure` with
+the same words.
 """
 
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.errors import NotReadable, NotRecordable, RecordedFailure
 from lagent.utils.loaded import loaded
+
+# Frameworks in which some exceptions end or skip a test, or end the program, as if all was well.
+_ENDING = frozenset(('_pytest', 'pytest', 'unittest', 'click', 'typer', 'bdb', 'doctest'))
 
 
 def encode_error(error: BaseException, encoder: Encoder) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def decode_error(tree: dict[str, Any], decoder: Decoder) -> Exception:
     """
     name, words = tree['type'], decoder.decode(tree['words'])
     kind = loaded(name)
-    known = isinstance(kind, type) and issubclass(kind, Exception)
+    known = isinstance(kind, type) and issubclass(kind, Exception) and not _ends(kind)
     if kind is None or not known or 'args' not in tree:
         return RecordedFailure(name, words)
     try:
@@ -60,3 +64,10 @@ def decode_error(tree: dict[str, Any], decoder: Decoder) -> Exception:
     except (TypeError, ValueError, NotReadable):
         return RecordedFailure(name, words)
     return error
+
+
+def _ends(kind: type[Exception]) -> bool:
+    """Whether it, or what it is a kind of, ends more than what it is raised in."""
+    return issubclass(kind, StopIteration | StopAsyncIteration) or any(
+        base.__module__.partition('.')[0] in _ENDING for base in kind.__mro__
+    )
