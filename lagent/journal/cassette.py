@@ -10,8 +10,8 @@
 Effects are numbered from 1 as they began. ``from`` says that `asked` begins with all that was asked
 in that effect; ``follows`` that a cell ran in the session of that one, after it; ``within`` that an
 effect was part of that one. An effect has ``gave``, ``raised`` or ``cut``. Texts of 2 KiB and more
-are in the folder ``NAME.blobs``, each in a file that is named after its SHA-256. Nothing that
-differs from recording to recording, such as a duration, is kept.
+are in the folder ``NAME.blobs`` of ``NAME.jsonl``, each in a file that is named after its SHA-256.
+Nothing that differs from recording to recording, such as a duration, is kept.
 """
 
 import fcntl
@@ -32,6 +32,7 @@ from lagent.journal.errors import BadCassette, SchemaTooNew
 VERSION = 1
 KINDS = ('model', 'tool', 'kernel')
 _LARGEST = 64 * 2**20  # bytes of a cassette or a blob: what is beyond was not written for this
+_MOST_ASKED = 4_000_000  # messages of all calls together: each may begin with those of another
 _DIGEST = re.compile(r'[0-9a-f]{64}')
 _OUTCOMES = ('gave', 'raised', 'cut')
 
@@ -82,7 +83,9 @@ class Tape:
 
 def blobs_of(path: Path) -> Path:
     """The folder with the large texts of a cassette."""
-    return path.with_name(f'{path.stem}.blobs')
+    is_plain = path.suffix == '.jsonl'
+    # Another cassette must not have the same: whoever writes one removes what it does not need.
+    return path.with_name(f'{path.stem}.blobs' if is_plain else f'{path.name}-blobs')
 
 
 def digests_in(tree: Any) -> Iterator[str]:
@@ -147,7 +150,7 @@ def load(path: Path) -> Tape:
         SchemaTooNew: a later version of lagent wrote it.
     """
     reading = _Reading(path)
-    lines = reading.contents(path, 1).splitlines()
+    lines = reading.contents(path, 1).rstrip().splitlines()
     if not lines:
         raise BadCassette(path, 1, 'the file is empty')
     tape = reading.head(reading.line(1, lines[0]))
@@ -224,6 +227,7 @@ class _Reading:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.blobs: dict[str, bytes] = {}
+        self._asked = 0
 
     def contents(self, path: Path, line: int) -> bytes:
         try:
@@ -284,6 +288,8 @@ class _Reading:
         if start := self._reference(number, 'from', tree, before):
             first = before[start - 1].asked
             self._expect(number, 'from', isinstance(first, list) and isinstance(asked, list))
+            self._asked += len(first) + len(asked)
+            self._expect(number, 'from', self._asked <= _MOST_ASKED)
             asked = first + asked
         for digest in digests_in([tree['asked'], body]):
             self._blob(number, digest)

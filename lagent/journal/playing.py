@@ -218,6 +218,47 @@ class Player:
             raise NotReadable(f'there is no blob {digest!r}') from None
 
 
+class Missing:
+    """Stands for a cassette that is not there: it refuses the first call, or the end of its block.
+
+    Until then nothing is missing: a test may yet find that it is to be skipped.
+
+    Args:
+        error: says so.
+        kinds: kinds of effects that it would have.
+
+    Attributes:
+        over: the error, once something was missing.
+    """
+
+    def __init__(self, error: BadCassette, kinds: Sequence[str]) -> None:
+        self.error = error
+        self.over: JournalError | None = None
+        self._kinds = kinds
+
+    def __call__(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
+        """Refuse an effect.
+
+        Raises:
+            BadCassette: there is no cassette.
+        """
+        if effect.kind not in self._kinds:
+            return (yield from flow)
+        self.over = self.error
+        raise self.error
+
+    def check_end(self) -> None:
+        """Refuse to end.
+
+        Raises:
+            BadCassette: there is no cassette.
+        """
+        raise self.error
+
+    def unused(self) -> None:
+        """Nothing is left."""
+
+
 def _key(kind: str, name: str, asked: Any, before: str) -> str:
     return digest_of(canonical([kind, name, asked, before]).encode())
 

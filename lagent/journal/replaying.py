@@ -14,7 +14,7 @@ from lagent.effects import Stage, intercept, offline
 from lagent.journal.cassette import KINDS, load, save
 from lagent.journal.errors import BadCassette, NotRecorded
 from lagent.journal.normalise import Normaliser
-from lagent.journal.playing import Player
+from lagent.journal.playing import Missing, Player
 from lagent.journal.redact import Redactor
 from lagent.journal.taping import Recorder
 from lagent.llms.effect import model_name
@@ -109,7 +109,7 @@ class Replay:
         self._kinds = tuple(kind for kind in KINDS if kind in kinds)
         self._strict, self._unused, self._redactor = strict, unused, redactor
         self._recorder: Recorder | None = None
-        self._player: Player | None = None
+        self._player: Player | Missing | None = None
         self._models: list[dict[str, Any]] = []
         self._made = 0
         self._discarded = False
@@ -144,6 +144,8 @@ class Replay:
             return model
         if self._player is None:
             raise RuntimeError('A cassette makes models only inside of its block.')
+        if isinstance(self._player, Missing):
+            raise self._player.error
         self._made += 1
         if self._made > len(self._models):
             raise NotRecorded(
@@ -229,9 +231,10 @@ class Replay:
             raise ValueError(f'${RECORD} is one of {", ".join(MODES)}, not {mode!r}')
         return mode == 'all' or (mode == 'once' and not self.path.exists())
 
-    def _load(self, redactor: Redactor) -> Player:
+    def _load(self, redactor: Redactor) -> Player | Missing:
         if not self.path.exists():
-            raise BadCassette(self.path, 1, 'there is no such cassette')
+            self._models = []
+            return Missing(BadCassette(self.path, 1, 'there is no such cassette'), self._kinds)
         tape = load(self.path)
         if tape.kinds != self._kinds:
             raise BadCassette(
@@ -243,7 +246,7 @@ class Replay:
         self._models = tape.models
         return Player(self.path, tape, self._normalise, redactor, strict=self._strict)
 
-    def _conclude(self, player: Player) -> None:
+    def _conclude(self, player: Player | Missing) -> None:
         player.check_end()
         if (unused := player.unused()) is None:
             return

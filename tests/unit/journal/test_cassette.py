@@ -19,6 +19,10 @@ from lagent.journal import (
     Unused,
     replay,
 )
+from lagent.journal.cassette import load
+from lagent.journal.codec import Decoder
+from lagent.journal.errors import RecordedFailure
+from lagent.journal.failures import decode_error
 from lagent.llms import Completion, ScriptedModel
 from sandbox import ExecutionResult, FakeBackend, Outcome, Output
 
@@ -213,3 +217,61 @@ def test_a_later_version_is_refused(tape: Path) -> None:
 def test_errors_can_be_sent_elsewhere(error: JournalError) -> None:
     other = pickle.loads(pickle.dumps(error))
     assert (str(other), vars(other)) == (str(error), vars(error))
+
+
+def test_cassettes_of_similar_names_keep_their_own_texts(tmp_path: Path) -> None:
+    names = ['news', 'news.2024', 'news.2025', 'news.json', 'news.jsonl', 'news.2024.jsonl']
+    said = {name: f'{number}' * 5_000 for number, name in enumerate(names)}
+    for name, text in said.items():
+        with replay(tmp_path / name, record='all'):
+            Agent(ScriptedModel([text]))('q')
+    for name, text in said.items():
+        with replay(tmp_path / name):
+            assert Agent(ScriptedModel([]))('q').content == text
+
+
+def test_one_that_is_not_there_is_missed_at_the_first_call_or_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / 'none.jsonl'
+    with pytest.raises(BadCassette, match='no such'), replay(path):
+        Agent(ScriptedModel(['never']))('q')
+    with pytest.raises(BadCassette, match='no such'), replay(path):
+        pass
+    with pytest.raises(BadCassette, match='no such'), replay(path) as cassette:
+        cassette.model(lambda: ScriptedModel(['never']))
+    with pytest.raises(pytest.skip.Exception), replay(path):
+        pytest.skip('not here')
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        '_pytest.outcomes:Exit',
+        'unittest.case:SkipTest',
+        'click.exceptions:Exit',
+        'builtins:StopIteration',
+        'builtins:StopAsyncIteration',
+    ],
+)
+def test_no_file_ends_a_program(name: str) -> None:
+    import unittest  # noqa: F401 - a class that is not loaded is not made anyway
+
+    import click  # noqa: F401
+
+    decoder = Decoder({}.__getitem__)
+    error = decode_error({'type': name, 'words': 'x', 'args': ['all good', 0]}, decoder)
+    assert type(error) is RecordedFailure
+    assert type(
+        decode_error({'type': 'builtins:KeyError', 'words': 'x', 'args': ['x']}, decoder)
+    ) is (KeyError)
+
+
+def test_a_chain_of_beginnings_is_bounded_and_a_last_blank_line_is_none(tmp_path: Path) -> None:
+    head = {'cassette': 1, 'kinds': ['model'], 'models': [], 'not_captured': []}
+    call = {'kind': 'model', 'name': 'x', 'asked': [1], 'gave': 'y'}
+    chain = [{**call, 'from': number} for number in range(1, 4_000)]
+    path = tmp_path / 'long.jsonl'
+    path.write_text('\n'.join(map(json.dumps, [head, call, *chain])) + '\n')
+    with pytest.raises(BadCassette, match="'from' is missing or wrong"):
+        load(path)
+    path.write_text('\n'.join(map(json.dumps, [head, call, *chain[:50]])) + '\n\n')
+    assert len(load(path).effects) == 51

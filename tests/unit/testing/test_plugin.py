@@ -79,6 +79,12 @@ def test_a_change_is_shown(pytest_in: Any) -> None:
     result.stdout.fnmatch_lines(['*-*How long is abc?*', '*+*How long is abcd?*'])
 
 
+def test_a_test_that_skips_itself_needs_no_cassette(pytest_in: Any) -> None:
+    source = 'import pytest\ndef test_it(cassette):\n    pytest.skip("not on this platform")\n'
+    for mode in ('once', 'none'):
+        pytest_in(source, f'--lagent-record={mode}').assert_outcomes(skipped=1)
+
+
 def test_a_call_that_is_not_made_any_more_is_an_error(pytest_in: Any) -> None:
     pytest_in(PIPELINE, '--lagent-record=once').assert_outcomes(passed=1)
     source = PIPELINE[: PIPELINE.index('    run = ask')] + '    pass\n'
