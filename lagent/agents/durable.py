@@ -13,6 +13,7 @@ from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Run
 from lagent.journal.difference import differing, pretty
 from lagent.journal.errors import Diverged, NotRecordable
+from lagent.journal.own_redactor import check_redactor
 from lagent.journal.recording import Recording
 from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import Rerun
@@ -118,6 +119,7 @@ class _Turn:
             self.opening = {'messages': list(messages), 'session': session, 'kwargs': kwargs}
         else:
             self.is_new = False
+            check_redactor(found, self.options.redactor)
             yield from blocking_call(self._read, found, messages, session)
             # What is given again has its secrets, which what is recorded has not.
             messages = messages or tuple(self.opening['messages'])
@@ -149,6 +151,7 @@ class _Turn:
             )
         rerun = yield from blocking_call(Rerun, self.journal, found, self.options.redactor)
         messages, session = tuple(self.opening['messages']), self.opening['session']
+        check_redactor(found, self.options.redactor)
 
         def keep(books: Flow[AgentMessage]) -> Flow[AgentMessage]:
             self._restore(self.opening['state'])

@@ -54,6 +54,9 @@ class Redactor:
         rules: pairs of a text that must occur and a regular expression of what is replaced.
         environ: where values of variables whose names end like those of secrets
             (``_KEY``, ``TOKEN``, ``SECRET``, ``PASSWORD``) are secrets too.
+
+    Attributes:
+        own: how many values and how many rules it has beside what any redactor hides.
     """
 
     def __init__(
@@ -62,6 +65,9 @@ class Redactor:
         rules: Iterable[tuple[str, str]] = RULES,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        values, rules = [*values], [*rules]
+        long_enough = {value for value in values if len(value) >= _LEAST}
+        self.own = len(long_enough), len({*map(tuple, rules)} - {*RULES})
         environ = os.environ if environ is None else environ
         named = [value for name, value in environ.items() if self.is_secret_name(name)]
         known = {value for value in [*values, *named] if len(value) >= _LEAST}

@@ -23,6 +23,7 @@ from lagent.journal.errors import (
 )
 from lagent.journal.failures import decode_error
 from lagent.journal.lease import LEASE, new_owner
+from lagent.journal.own_redactor import check_redactor, noted
 from lagent.journal.recording import Approver, OnUnknown, Recording
 from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import is_rerunning
@@ -151,7 +152,11 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
         title=redactor.text(' '.join(title.split()))[:_TITLE],
         created=now,
         updated=now,
-        opening={'value': encoder.encode(opening), 'approval': encoder.encode(kept)},
+        opening={
+            'value': encoder.encode(opening),
+            'approval': encoder.encode(kept),
+            'redactor': noted(options.redactor),
+        },
         factory=options.factory,
         owner=owner,
         expires=now + LEASE,
@@ -255,6 +260,7 @@ def record(
 
     Raises:
         RunLocked: somebody else executes it.
+        RedactorMissing: it began with a redactor that hides what this one does not.
         Diverged: the code took another way than the journal says.
         RunSuspended: an effect needs a decision.
     """
@@ -267,6 +273,7 @@ def record(
         if found is None:
             recording = begin(journal, options, run_id or uuid.uuid4().hex, title, None)
         else:
+            check_redactor(found, redactor)
             recording = take_up(journal, options, found.id)
         run = RecordedRun(recording.run.id)
         try:

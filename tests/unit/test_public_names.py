@@ -126,6 +126,7 @@ PUBLIC = {
         'PolicyMissing',
         'Record',
         'RecordedFailure',
+        'RedactorMissing',
         'Recording',
         'Redactor',
         'Replay',
