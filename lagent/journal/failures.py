@@ -2,8 +2,9 @@
 
 An exception is written as its class, its arguments, its attributes, what it is a group of, and what
 it was raised from. It comes back as an object of that class, so that the code that has caught it
-catches it again: made without running anything of the class, and only if that is loaded and is an
-exception that programs catch. Otherwise the run gets a `RecordedFailure` with the same words.
+catches it again: made without running anything of the class, and only if that is loaded, is an
+exception, and none by which a test or a program is ended: what a file says must not do that.
+Otherwise the run gets a `RecordedFailure` with the same words.
 """
 
 from collections.abc import Iterator
@@ -18,10 +19,8 @@ from lagent.utils.loaded import loaded
 _DEEPEST = 10  # exceptions that one was raised from, or is in a group of
 _MOST = 100  # exceptions that are written of one
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that is not one of C's own
-# What ends a test or a command with success if it is raised there: a file must not be able to say
-# so. Generators can't raise the last two.
-_ENDINGS = {'_pytest', 'bdb', 'click', 'typer', 'unittest'}
-_OF_GENERATORS = (StopIteration, StopAsyncIteration)
+# Frameworks in which some exceptions end or skip a test, or end the program, as if all was well.
+_ENDING = frozenset(('_pytest', 'pytest', 'unittest', 'click', 'typer', 'bdb', 'doctest'))
 
 
 def encode_error(error: BaseException, encoder: Encoder) -> dict[str, Any]:
@@ -81,13 +80,14 @@ def _read(tree: dict[str, Any], decoder: Decoder, depth: int) -> Exception:
     name, words = tree['type'], decoder.decode(tree['words'])
     kind = loaded(name)
     error: Exception = RecordedFailure(name, words)
-    if kind is None or not _may_be_made(kind) or 'args' not in tree or depth == 0:
+    known = isinstance(kind, type) and issubclass(kind, Exception) and not _ends(kind)
+    if kind is None or not known or 'args' not in tree or depth == 0:
         return error
     try:
         args = decoder.decode(tree['args'])
         if issubclass(kind, BaseExceptionGroup):
             args.append([_read(part, decoder, depth - 1) for part in tree['parts']])
-        made = _made(kind, args, decoder.decode(tree['state']))
+        made = _made(kind, args, decoder.decode(tree.get('state')) or {})
         if 'cause' in tree:
             vars(BaseException)['__cause__'].__set__(made, _read(tree['cause'], decoder, depth - 1))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, NotReadable):
@@ -95,10 +95,11 @@ def _read(tree: dict[str, Any], decoder: Decoder, depth: int) -> Exception:
     return made
 
 
-def _may_be_made(kind: type) -> bool:
-    if not issubclass(kind, Exception) or issubclass(kind, _OF_GENERATORS):
-        return False
-    return not any(base.__module__.partition('.')[0] in _ENDINGS for base in kind.__mro__)
+def _ends(kind: type[Exception]) -> bool:
+    """Whether it, or what it is a kind of, ends more than what it is raised in."""
+    return issubclass(kind, StopIteration | StopAsyncIteration) or any(
+        base.__module__.partition('.')[0] in _ENDING for base in kind.__mro__
+    )
 
 
 def _made(kind: type[Exception], args: list[Any], state: dict[str, Any]) -> Exception:
