@@ -137,7 +137,9 @@ def _publish(event: Event) -> None:
     for subscriber in _subscribers.get():
         try:
             subscriber(event)
-        except Exception:
+        except Exception as error:
+            if event.type == 'begin':
+                mark_not_begun(error)
             if event.type in ('begin', 'delta'):
                 raise
             # The effect is over: what it gave must not be lost with what shows it.

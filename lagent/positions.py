@@ -14,6 +14,8 @@ from typing import Any
 
 from lagent.flow import Flow
 
+_BRACKETS = str.maketrans({'[': r'\x5b', ']': r'\x5d'})
+
 
 class Scope:
     """A sequence of effects.
@@ -28,7 +30,7 @@ class Scope:
     def __init__(self, run_id: str, path: str = '') -> None:
         self.run_id, self.path = run_id, path
         self._numbers = itertools.count(1)
-        self._branches: dict[Hashable, Scope] = {}
+        self._branches: dict[str, Scope] = {}
         self._batches: dict[str, int] = {}
 
     def next(self) -> str:
@@ -38,7 +40,9 @@ class Scope:
 
     def branch(self, key: Hashable) -> 'Scope':
         """The scope of one of several things that are done at the same time; one for each key."""
-        return self._branches.setdefault(key, Scope(self.run_id, f'{self.path}[{key}]'))
+        # 1 and '1' are two keys, 1 and True as well, and no key ends before its bracket does.
+        name = f'[{repr(key).translate(_BRACKETS)}]'
+        return self._branches.setdefault(name, Scope(self.run_id, f'{self.path}{name}'))
 
     def batch(self) -> 'Scope':
         """The scope of things that are done at the same time, such as the calls of one message.
@@ -110,7 +114,8 @@ def branch(key: Hashable) -> Iterator[None]:
     """Mark one of several things that are done at the same time, such as a task of a gathering.
 
     Args:
-        key: what tells it from the others, the same in every attempt: an index, or a name.
+        key: what tells it from the others, and is written the same in every attempt: an index, or a
+            name.
     """
     scope = _scope.get()
     if scope is None:

@@ -19,7 +19,7 @@ from lagent.steps import Step, as_asked
 
 VERSION = 1
 
-_LAST = re.compile(r'(?:(?:^|\.)\d+|\[[^\]]*\])$')  # the last part of a position
+_LAST = re.compile(r'(?:(?:^|\.)[^.\[\]]+|\[[^\]]*\])$')  # the last part of a position
 _ROLE, _CONTENT = 'role', 'content'
 
 

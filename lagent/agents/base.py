@@ -50,7 +50,11 @@ class Agent(Layer):
         name: the sender of the agent's answers; the class's name by default.
         description: what the agent is for.
         limits: what a run may use when this agent is the outermost one that has any.
+        redactor: a `lagent.journal.Redactor` for its recorded runs that are given none, such as
+            those that ``lagent runs resume`` goes on with; None for the usual rules.
     """
+
+    redactor: Any = None
 
     def __init__(
         self,
@@ -122,7 +126,8 @@ class Agent(Layer):
                 knows whether it happened, and that must not be done twice: ``'tell'`` the model, or
                 ``'suspend'`` the run for a person to decide. By default the model is told, and of a
                 run that is resumed whoever it was when it began.
-            redactor: a `lagent.journal.Redactor`: takes secrets out of what is written.
+            redactor: a `lagent.journal.Redactor`: takes secrets out of what is written; the agent's
+                own by default. A run is resumed only with what hides as much.
             factory: ``module:function`` that makes this agent, for ``lagent runs resume``.
             kwargs: given to `forward`.
 
@@ -131,6 +136,7 @@ class Agent(Layer):
 
         Raises:
             RunLocked: somebody else is executing the run.
+            RedactorMissing: it began with a redactor that hides what this one does not.
             RunSuspended: an effect needs a decision; resume the run when it is made.
             Diverged: the code takes another way than the journal says.
             JournalError: the journal can't be used, or something can't be recorded.
@@ -143,7 +149,7 @@ class Agent(Layer):
             run_id=run_id,
             approval=approval,
             on_unknown=on_unknown,
-            redactor=redactor,
+            redactor=self.redactor if redactor is None else redactor,
             factory=factory,
         )
         return self._drive(
@@ -161,7 +167,8 @@ class Agent(Layer):
         Args:
             run_id: the run.
             journal: a `lagent.journal.Journal`, the path of an SQLite file, or a database URL.
-            redactor: the one that the run was recorded with, if it had one.
+            redactor: the one that the run was recorded with, if it had one; the agent's own by
+                default.
 
         Returns:
             What a call returns: the answer, which is the recorded one; or for asynchronous and
@@ -172,10 +179,12 @@ class Agent(Layer):
             Unfinished: the journal does not say how an effect, or the run, ended.
             RunSuspended: the run waits for a decision at this place.
             NoSuchRun: there is no such run.
+            RedactorMissing: the run was recorded with a redactor, and there is none now.
             JournalError: the journal can't be read, or something is asked that it can't hold.
         """
         from lagent.agents.durable import rerun_turn
 
+        redactor = self.redactor if redactor is None else redactor
         return self._drive(partial(rerun_turn, self, run_id, journal, redactor))
 
     def forward(self, *message: AgentMessage, session_id: Hashable = 0, **kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ from lagent.journal.contract import Journal, Run
 from lagent.journal.difference import differing, pretty
 from lagent.journal.errors import Diverged, NotRecordable
 from lagent.journal.lost import tell_lost
+from lagent.journal.own_redactor import check_redactor
 from lagent.journal.reading import damaged
 from lagent.journal.recording import Recording
 from lagent.journal.redact import Redactor
@@ -129,6 +130,7 @@ class _Turn:
             self.opening = {'messages': list(messages), 'session': session, 'kwargs': kwargs}
         else:
             self.is_new = False
+            check_redactor(found, self.options.redactor)
             yield from blocking_call(self._read, found, messages, session)
             if not messages:
                 asked = (found.opening or {}).get('value')
@@ -160,6 +162,7 @@ class _Turn:
         yield from blocking_call(self._learn, found)
         rerun = yield from blocking_call(Rerun, self.journal, found, self.options.redactor)
         messages, session = tuple(self.opening['messages']), self.opening['session']
+        check_redactor(found, self.options.redactor)
 
         def keep(books: Flow[AgentMessage]) -> Flow[AgentMessage]:
             self._restore(self.opening['state'])

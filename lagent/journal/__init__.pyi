@@ -19,6 +19,7 @@ from .errors import NotRecorded as NotRecorded
 from .errors import OutputsDiffer as OutputsDiffer
 from .errors import PolicyMissing as PolicyMissing
 from .errors import RecordedFailure as RecordedFailure
+from .errors import RedactorMissing as RedactorMissing
 from .errors import RunLocked as RunLocked
 from .errors import SchemaTooNew as SchemaTooNew
 from .errors import Unfinished as Unfinished

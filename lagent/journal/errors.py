@@ -13,6 +13,7 @@
     ├── NotReadable       a record holds what this program can't read
     ├── NothingToDecide   the run does not wait for a decision
     ├── PolicyMissing     the run began with an approval policy, and is resumed without it
+    ├── RedactorMissing   the run began with a redactor of the caller's, and goes on without it
     ├── JournalUnavailable  the file or server can't be reached or written
     └── SchemaTooNew      a later version of lagent wrote the journal
 """
@@ -148,6 +149,12 @@ class PolicyMissing(JournalError):
     """A run began with an approval policy that can't be recorded, and is resumed without one."""
 
     code = 'policy_missing'
+
+
+class RedactorMissing(JournalError):
+    """A run began with a redactor of the caller's own, and its secrets would not be hidden now."""
+
+    code = 'redactor_missing'
 
 
 class JournalUnavailable(JournalError):

@@ -57,6 +57,9 @@ class Redactor:
         rules: pairs of a text that must occur and a regular expression of what is replaced.
         environ: where values of variables whose names are those of secrets, or end in ``_KEY``,
             ``_TOKEN``, ``_PASS`` and the like, are secrets too, and passwords in URLs.
+
+    Attributes:
+        own: how many values and how many rules it has beside what any redactor hides.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class Redactor:
         rules: Iterable[tuple[str, str]] = RULES,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        values, rules = [*values], [*rules]
+        long_enough = {value for value in values if len(value) >= _LEAST}
+        self.own = len(long_enough), len({*map(tuple, rules)} - {*RULES})
         environ = os.environ if environ is None else environ
         known = {value for value in [*values, *_secrets_of(environ)] if len(value) >= _LEAST}
         forms = {form for value in known for form in _forms(value)}

@@ -25,6 +25,7 @@ from lagent.journal.errors import (
 from lagent.journal.failures import decode_error
 from lagent.journal.lease import LEASE, gone, new_owner
 from lagent.journal.lost import tell_lost
+from lagent.journal.own_redactor import check_redactor, noted
 from lagent.journal.reading import opening, records_of
 from lagent.journal.recording import Approver, OnUnknown, Recording
 from lagent.journal.redact import Redactor
@@ -186,6 +187,7 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
             'value': encoder.encode(opening),
             'approval': encoder.encode(kept),
             'on_unknown': options.on_unknown,
+            'redactor': noted(options.redactor),
         },
         factory=options.factory,
         owner=(owner := new_owner()),
@@ -310,6 +312,7 @@ def record(
 
     Raises:
         RunLocked: somebody else executes it.
+        RedactorMissing: it began with a redactor that hides what this one does not.
         Diverged: the code took another way than the journal says.
         RunSuspended: an effect needs a decision.
     """
@@ -322,6 +325,7 @@ def record(
         if found is None:
             recording = begin(journal, options, run_id or uuid.uuid4().hex, title, None)
         else:
+            check_redactor(found, redactor)
             recording = take_up(journal, options, found.id)
         run = RecordedRun(recording.run.id)
         try:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from lagent.context import RunContext, current_context, resolve_session, run_context
-from lagent.effects import Effect, emit, listening, perform, subscribe
+from lagent.effects import Effect, emit, is_not_begun, listening, perform, replay, subscribe
 from lagent.errors import LimitExceeded, RunCancelled
 from lagent.flow import arun, run
 from lagent.limits import RunLimits, RunUsage
@@ -192,3 +192,20 @@ def test_a_subscriber_that_fails_afterwards_costs_nothing(moment, caplog):
                 run(perform(effect, work, True))
     assert ('the screen is gone' in caplog.text) == (moment in ('end', 'error'))
     assert told[-1] == ('end' if moment == 'end' else 'error')
+
+
+@pytest.mark.parametrize('moment', ['begin', 'delta'])
+@pytest.mark.parametrize('known', [False, True])
+def test_what_a_subscriber_stops_at_its_beginning_was_not_begun(moment, known):
+    def failing(event):
+        if event.type == moment:
+            raise BrokenPipeError
+
+    def work():
+        if known:
+            replay(TOOL, RunContext(), 0.0, 42)
+        emit('piece')
+
+    with subscribe(failing), pytest.raises(BrokenPipeError) as caught:
+        run(perform(TOOL, work))
+    assert is_not_begun(caught.value) == (moment == 'begin')

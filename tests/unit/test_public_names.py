@@ -127,6 +127,7 @@ PUBLIC = {
         'PolicyMissing',
         'Record',
         'RecordedFailure',
+        'RedactorMissing',
         'Recording',
         'Redactor',
         'Replay',

@@ -3,13 +3,24 @@
 import asyncio
 import threading
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from lagent.actions import ActionExecutor, Interpreter, execution_results, tool_api
 from lagent.agents import Agent, Coder
-from lagent.effects import Effect, Ended, Event, Stage, intercept, perform, subscribe, within
+from lagent.effects import (
+    Effect,
+    Ended,
+    Event,
+    Stage,
+    emit,
+    intercept,
+    perform,
+    subscribe,
+    within,
+)
 from lagent.errors import LimitExceeded, OutcomeUnknown, RunSuspended
 from lagent.flow import Flow, arun, call, run
 from lagent.journal import (
@@ -156,6 +167,30 @@ def test_a_cell_that_no_sandbox_could_be_had_for_is_run_later(journal: SqliteJou
         interpreter(message('x = 1'))
     with Interpreter(backend=FakeBackend(), unsafe=True) as interpreter, record(journal, 'r'):
         assert interpreter(message('x = 1')).formatted.ok
+
+
+@pytest.mark.parametrize('moment', ['begin', 'delta'])
+def test_what_a_subscriber_has_stopped_before_it_was_begun_is_done(
+    journal: SqliteJournal, moment: str
+) -> None:
+    paid: list[int] = []
+
+    def pay() -> str:
+        paid.append(1)
+        emit('on its way')
+        return 'paid'
+
+    def broken(event: Event) -> None:
+        if event.type == moment:
+            raise BrokenPipeError
+
+    effect = Effect('tool', 'pay', None)
+    with subscribe(broken), pytest.raises(BrokenPipeError), record(journal, 'r'):
+        run(perform(effect, pay))
+    ending = nullcontext() if moment == 'begin' else pytest.raises(OutcomeUnknown)
+    with ending, record(journal, 'r'):
+        assert run(perform(effect, pay)) == 'paid'
+    assert paid == [1]
 
 
 def test_recorded_cells_need_no_sandbox(journal: SqliteJournal) -> None:

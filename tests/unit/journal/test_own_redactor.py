@@ -1,0 +1,156 @@
+"""Secrets that only the caller knows are hidden in every attempt at a run, or there is none."""
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lagent import cli
+from lagent.agents import Agent, AsyncAgent
+from lagent.journal import Redactor, RedactorMissing, SqliteJournal, record
+from lagent.llms import AsyncScriptedModel, ScriptedModel
+
+SECRET = 'known-to-nobody-else'
+RULE = ('guest-', r'guest-\d{4}')
+
+
+class Gentle(Redactor):
+    """Hides what no value and no rule says."""
+
+    def text(self, text: str) -> str:
+        return super().text(text).replace(SECRET, '[hidden]')
+
+
+class Failing(Agent):
+    """Fails after its model call, as long as it is told to."""
+
+    fails = True
+
+    def __init__(self, secret: str = SECRET) -> None:
+        super().__init__(ScriptedModel(lambda messages: 'reply'), template=f'Use {secret}.')
+
+    def forward(self, *message: Any, **kwargs: Any) -> Any:
+        reply = super().forward(*message, **kwargs)
+        if self.fails:
+            raise ValueError('down')
+        return reply
+
+
+def made() -> Failing:
+    agent = Failing()
+    agent.fails = False
+    return agent
+
+
+def with_its_own() -> Failing:
+    agent = made()
+    agent.redactor = Redactor(values=[SECRET])
+    return agent
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    module = types.ModuleType('their_agents')
+    module.made, module.with_its_own = made, with_its_own  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, 'their_agents', module)
+    path = tmp_path / 'runs.db'
+    begin(path, Redactor(values=[SECRET]))
+    return path
+
+
+def begin(path: Path, redactor: Redactor | None, run_id: str = 'r') -> None:
+    with pytest.raises(ValueError, match='down'):
+        Failing().run('q', run_id=run_id, journal=path, redactor=redactor)
+
+
+def runs(where: Path, *arguments: str) -> Result:
+    env = {'COLUMNS': '200', 'LAGENT_JOURNAL': str(where)}
+    return CliRunner().invoke(cli.app, ['runs', *arguments], env=env)
+
+
+def shown(where: Path) -> list[Any]:
+    with SqliteJournal(where) as journal:
+        return [journal.run('r').status, *journal.records('r')]
+
+
+def is_written(where: Path, text: str = SECRET) -> bool:
+    return any(text.encode() in file.read_bytes() for file in where.parent.glob('runs.db*'))
+
+
+@pytest.mark.parametrize('command', ['resume', 'replay'])
+def test_a_command_that_can_not_hide_them_does_and_shows_nothing(where: Path, command: str) -> None:
+    before = shown(where)
+    result = runs(where, command, 'r', '--agent', 'their_agents:made')
+    assert result.exit_code == 2
+    said = ' '.join(result.output.split())
+    assert 'began with a redactor of your own (1 values and 0 rules), and none is given' in said
+    assert '--agent MODULE:FUNCTION' in said
+    assert SECRET not in result.output
+    assert shown(where) == before
+    assert not is_written(where)
+
+
+def test_the_agent_that_is_made_brings_its_redactor(where: Path) -> None:
+    result = runs(where, 'resume', 'r', '--agent', 'their_agents:with_its_own')
+    assert result.exit_code == 0, result.output
+    result = runs(where, 'replay', 'r', '--agent', 'their_agents:with_its_own')
+    assert result.exit_code == 0, result.output
+    assert not is_written(where)
+
+
+@pytest.mark.parametrize(
+    'redactor', [None, Redactor(), Redactor(values=['short', '']), Redactor(rules=[RULE])]
+)
+@pytest.mark.parametrize('way', ['run', 'rerun', 'another question'])
+def test_one_that_hides_less_is_refused(where: Path, redactor: Redactor | None, way: str) -> None:
+    with pytest.raises(RedactorMissing) as caught:
+        if way == 'rerun':
+            made().rerun('r', journal=where, redactor=redactor)
+        else:
+            made().run(*[SECRET][way == 'run' :], run_id='r', journal=where, redactor=redactor)
+    assert SECRET not in str(caught.value)
+    assert made().run(
+        run_id='r', journal=where, redactor=Redactor(values=[SECRET, 'one that was added'])
+    )
+
+
+async def test_an_asynchronous_agent_is_refused_likewise(where: Path) -> None:
+    with pytest.raises(RedactorMissing):
+        await AsyncAgent(AsyncScriptedModel([])).run(run_id='r', journal=where)
+
+
+@pytest.mark.parametrize(
+    ('begun', 'now', 'is_enough'),
+    [
+        (Redactor(), None, True),
+        (Redactor(environ={}), None, True),
+        (None, Redactor(values=[SECRET]), True),
+        (Redactor(rules=[RULE]), Redactor(), False),
+        (Redactor(rules=[RULE]), Redactor(rules=iter([RULE])), True),
+        (Gentle(), Redactor(), False),
+        (Gentle(), Gentle(), True),
+    ],
+)
+def test_plain_code_needs_as_much_as_it_began_with(
+    tmp_path: Path, begun: Redactor | None, now: Redactor | None, is_enough: bool
+) -> None:
+    path = tmp_path / 'runs.db'
+    with pytest.raises(ZeroDivisionError), record(path, 'r', redactor=begun):
+        raise ZeroDivisionError
+    if is_enough:
+        with record(path, 'r', redactor=now) as run:
+            run.answer = 42
+        with record(path, 'r') as run:
+            assert run.answer == 42
+        return
+    with pytest.raises(RedactorMissing), record(path, 'r', redactor=now):
+        pytest.fail('the block was executed')
+
+
+def test_nothing_of_the_secrets_is_noted(where: Path) -> None:
+    with SqliteJournal(where) as journal:
+        noted = journal.run('r').opening['redactor']
+    assert noted == {'type': 'lagent.journal.redact:Redactor', 'values': 1, 'rules': 0}
