@@ -59,6 +59,7 @@ class KernelMachine:
         self.loss: str | None = None
         self.unchanged = False
         self._instance = instance
+        self._reporter = instance if isinstance(instance, Reporter) else None
         self._policy = policy
         self._supervisor = supervisor
         self._client: KernelClient | None = None
@@ -342,7 +343,7 @@ class KernelMachine:
         return await _describe(self._instance)
 
     def _reported(self) -> list[str]:
-        notices = self._instance.notices() if isinstance(self._instance, Reporter) else []
+        notices = self._reporter.notices() if self._reporter is not None else []
         if (failed := self._supervisor.preloaded) and not self._preload_told:
             self._preload_told = True
             notices += [verdict.not_preloaded(name, why) for name, why in failed.items()]
