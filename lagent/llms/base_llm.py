@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Protocol
 
+from lagent.llms.effect import model_call
 from lagent.schema import ModelStatusCode
 
 Message = dict[str, Any]
@@ -189,6 +190,7 @@ class BaseLLM:
         """
         raise NotImplementedError
 
+    @model_call
     def chat(self, inputs: Any, session_ids: Any = None, **gen_params: Any) -> Any:
         """Answer a dialog, or each of a list of dialogs.
 
@@ -291,6 +293,7 @@ class AsyncBaseLLM(BaseLLM):
         """
         raise NotImplementedError
 
+    @model_call
     async def chat(self, inputs: Any, session_ids: Any = None, **gen_params: Any) -> Any:
         """Answer a dialog, or each of a list of dialogs.
 

@@ -13,7 +13,6 @@ from lagent.errors import ConfigError
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, LMTemplateParser
 from lagent.llms.completion import Completion, Usage
-from lagent.llms.effect import model_call
 from lagent.llms.engine_client import AsyncEngineClient, BlockingEngineClient, EngineClient
 from lagent.llms.errors import ContextOverflow, ModelCallFailed, is_overflow
 from lagent.llms.meta_template import CHAT_META
@@ -131,7 +130,7 @@ class LMDeployPipeline(BaseLLM):
             emit(str(replies[0]))
         return replies[0]
 
-    chat = model_call(BaseLLM.chat)
+    chat = BaseLLM.chat
 
     def _config(self, params: dict[str, Any], skip_special_tokens: bool) -> Any:
         arguments = {'skip_special_tokens': skip_special_tokens, **params}
@@ -166,7 +165,7 @@ class AsyncLMDeployPipeline(LMDeployPipeline, AsyncBaseLLM):
         """
         return await asyncio.to_thread(LMDeployPipeline.generate, self, inputs, *args, **kwargs)
 
-    chat = model_call(AsyncBaseLLM.chat)
+    chat = AsyncBaseLLM.chat
 
 
 def _reply(

@@ -14,7 +14,6 @@ from lagent.effects import emit, listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
 from lagent.llms.chat_template import TokenDialogs, as_prompt, has_chat_template
-from lagent.llms.effect import model_call
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.vllm_request import Adapters, job, overflow_typed, reply_of, sampling_params
 from lagent.schema import ModelStatusCode
@@ -169,7 +168,7 @@ class VllmModel(TokenDialogs, BaseLLM):
             emit(str(replies[0]))
         return replies[0]
 
-    chat = model_call(BaseLLM.chat)
+    chat = BaseLLM.chat
 
     @staticmethod
     def _jobs(inputs: Any) -> tuple[list[tuple[Any, str]], bool]:
@@ -246,7 +245,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
             raise failed.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    chat = model_call(AsyncBaseLLM.chat)
+    chat = AsyncBaseLLM.chat
 
     async def stream_generate(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, skip_special_tokens: bool = False, **gen_params: Any

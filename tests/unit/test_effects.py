@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from lagent.agents import Agent, AsyncAgent
 from lagent.context import RunContext, current_context, resolve_session, run_context
 from lagent.effects import Effect, emit, is_not_begun, listening, perform, replay, subscribe
 from lagent.errors import LimitExceeded, RunCancelled
 from lagent.flow import arun, run
 from lagent.limits import RunLimits, RunUsage
+from lagent.llms import AsyncBaseLLM, BaseLLM
 
 MODEL = Effect('model', 'm', ['hello'])
 TOOL = Effect('tool', 't', {'a': 1})
@@ -209,3 +211,50 @@ def test_what_a_subscriber_stops_at_its_beginning_was_not_begun(moment, known):
     with subscribe(failing), pytest.raises(BrokenPipeError) as caught:
         run(perform(TOOL, work))
     assert is_not_begun(caught.value) == (moment == 'begin')
+
+
+class Generating(BaseLLM):
+    def generate(self, inputs, **gen_params):
+        return [f'reply to {inputs[-1]}'] if isinstance(inputs, list) else f'reply to {inputs}'
+
+
+class AsyncGenerating(AsyncBaseLLM):
+    async def generate(self, inputs, session_ids=None, **gen_params):
+        return f'reply to {inputs}'
+
+
+class Own:
+    """No model class of ours: it makes its calls effects itself."""
+
+    def chat(self, messages, **kwargs):
+        return run(perform(Effect('model', 'own', messages), str, messages))
+
+
+class ByHand(Agent):
+    def forward(self, *message, **kwargs):
+        return str(self.llm.chat('by hand'))
+
+
+class AsyncByHand(AsyncAgent):
+    async def forward(self, *message, **kwargs):
+        return str(await self.llm.chat('by hand'))
+
+
+@pytest.mark.parametrize('kind', [Agent, ByHand])
+@pytest.mark.parametrize('llm', [Generating('own'), Own()])
+def test_a_model_of_the_users_own_is_asked_in_one_effect(kind, llm):
+    events = []
+    with subscribe(events.append):
+        kind(llm)('by hand')
+    assert [(event.type, event.effect.kind) for event in events] == [
+        ('begin', 'model'),
+        ('end', 'model'),
+    ]
+
+
+@pytest.mark.parametrize('kind', [AsyncAgent, AsyncByHand])
+async def test_an_awaited_model_of_the_users_own_is_asked_in_one_effect(kind):
+    events = []
+    with subscribe(events.append):
+        await kind(AsyncGenerating('own'))('by hand')
+    assert [event.type for event in events] == ['begin', 'end']
