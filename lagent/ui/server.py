@@ -1,5 +1,6 @@
 """Serves the page until the program is told to stop."""
 
+import signal
 import socket
 import tempfile
 import threading
@@ -88,7 +89,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._pages.live.end()
-        super().handle_exit(sig, frame)
+        # Raised again in the end: a SIGTERM would then kill the program with its sandboxes there.
+        super().handle_exit(signal.SIGINT, frame)
 
 
 def _listening(host: str, port: int) -> socket.socket:

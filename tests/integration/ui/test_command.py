@@ -59,7 +59,8 @@ def link_of(process):
     raise AssertionError('no link was printed')
 
 
-def test_it_serves_until_ctrl_c(command, tmp_path):
+@pytest.mark.parametrize('sent', [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_end(command, tmp_path, sent):
     (tmp_path / 'lagent.toml').write_text("model = 'of-the-folder'\n")  # as for `lagent chat`
     (tmp_path / 'a.csv').write_text('a\n1\n')
     arguments = ('a.csv', '--no-browser', '--backend', 'local', '--unsafe')
@@ -76,7 +77,7 @@ def test_it_serves_until_ctrl_c(command, tmp_path):
         # A page that is open does not hold it up.
         with client.stream('GET', f'{base}/live') as stream:
             next(stream.iter_lines())
-            process.send_signal(signal.SIGINT)
+            process.send_signal(sent)
             assert process.wait(60) == 0
     rest = process.stderr.read()
     assert 'For another browser' in rest
