@@ -23,7 +23,7 @@ from lagent.console import ConsoleView, printable
 from lagent.effects import subscribe
 from lagent.errors import ExtraMissing, JournalError, RunSuspended
 from lagent.events import as_line
-from lagent.journal import pending
+from lagent.journal import decisions, pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
@@ -175,7 +175,7 @@ def diff(one: RunId, other: RunId, where: Where = DEFAULT_JOURNAL) -> None:
 @runs_app.command()
 def approve(run_id: RunId, where: Where = DEFAULT_JOURNAL, effect: Position = None) -> None:
     """Allow what a run waits for."""
-    _decide(where, run_id, lambda journal, run: runs_.approve(journal, run, effect), 'approved')
+    _decide(where, run_id, lambda journal, run: decisions.approve(journal, run, effect), 'approved')
 
 
 @runs_app.command()
@@ -188,7 +188,7 @@ def reject(
     """Forbid what a run waits for; the model is told why."""
 
     def forbid(journal: Journal, run: str) -> Record:
-        return runs_.reject(journal, run, reason, effect)
+        return decisions.reject(journal, run, reason, effect)
 
     _decide(where, run_id, forbid, 'rejected')
 
@@ -205,9 +205,9 @@ def edit(
 
     def change(journal: Journal, run: str) -> Record:
         if pending(journal, run, effect).kind == 'kernel':
-            return runs_.edit(journal, run, text, effect)
+            return decisions.edit(journal, run, text, effect)
         try:
-            return runs_.edit(journal, run, json.loads(text), effect)
+            return decisions.edit(journal, run, json.loads(text), effect)
         except json.JSONDecodeError as error:
             raise typer.BadParameter(f'the parameters of a tool are JSON: {error}') from None
 

@@ -5,6 +5,10 @@ from .codec import register as register
 from .contract import Journal as Journal
 from .contract import Record as Record
 from .contract import Run as Run
+from .decisions import approve as approve
+from .decisions import edit as edit
+from .decisions import pending as pending
+from .decisions import reject as reject
 from .errors import BadCassette as BadCassette
 from .errors import Diverged as Diverged
 from .errors import EndedOtherwise as EndedOtherwise
@@ -35,10 +39,6 @@ from .recording import current_recording as current_recording
 from .redact import Redactor as Redactor
 from .replaying import Replay as Replay
 from .replaying import replay as replay
-from .runs import approve as approve
-from .runs import edit as edit
-from .runs import pending as pending
 from .runs import record as record
-from .runs import reject as reject
 from .store import SqliteJournal as SqliteJournal
 from .store import SqlJournal as SqlJournal
