@@ -358,11 +358,7 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
     running = _Running(effect, context, time.monotonic())
     token = _running.set(running)
     try:
-        try:
-            running.publish('begin')
-        except Exception as error:
-            mark_not_begun(error)
-            raise
+        running.publish('begin')
         result = yield from flow
     except BaseException as error:
         running.publish('error', error)
