@@ -13,11 +13,12 @@ import json
 import math
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from lagent.errors import JournalError
 from lagent.journal.errors import NotReadable, NotRecordable
@@ -32,6 +33,7 @@ BLOB_SIZE = 2_048
 """Characters or bytes from which on a text or bytes are kept beside the record, by their digest."""
 
 _DEPTH = 100
+_LARGE = 1 << 4_096  # beyond, Python reads and writes integers in hexadecimal only
 _STR = {str}
 
 
@@ -116,7 +118,7 @@ class Encoder:
             NotRecordable: it holds a value whose type no codec is registered for.
         """
         kind = type(value)
-        if value is None or kind is bool or kind is int:
+        if value is None or kind is bool or (kind is int and -_LARGE < value < _LARGE):
             return value
         if kind is str:
             return self._text(value)
@@ -175,6 +177,8 @@ class Encoder:
             return value if math.isfinite(value) else {TAG: 'float', 'v': repr(value)}
         if kind is tuple:
             return {TAG: 'tuple', 'v': [self.encode(item, depth) for item in value]}
+        if kind is int:
+            return {TAG: 'int', 'v': f'{value:x}'}
         if kind is bytes:
             data = self._redactor.data(value)
             if len(data) >= BLOB_SIZE:
@@ -276,6 +280,7 @@ class Decoder:
 
 _READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
     'float': lambda _, tree: float(tree['v']),
+    'int': lambda _, tree: int(tree['v'], 16),
     'tuple': lambda self, tree: tuple(self.decode(tree['v'])),
     'set': lambda self, tree: set(self.decode(tree['v'])),
     'frozenset': lambda self, tree: frozenset(self.decode(tree['v'])),
@@ -311,6 +316,20 @@ def _name_of(kind: type) -> str:
     return f'{kind.__module__}:{kind.__qualname__}'
 
 
+def _moment(value: datetime) -> Any:
+    # An offset would do for the moment, but not for what is reckoned from it.
+    if isinstance(zone := value.tzinfo, ZoneInfo) and zone.key is not None:
+        return [value.replace(tzinfo=None).isoformat(), zone.key, value.fold]
+    return value.isoformat()
+
+
+def _moment_of(written_as: Any) -> datetime:
+    if isinstance(written_as, str):
+        return datetime.fromisoformat(written_as)
+    text, zone, fold = written_as
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold)
+
+
 def _completion(fields: dict[str, Any]) -> Completion:
     return Completion(**fields)
 
@@ -328,8 +347,11 @@ register(
     },
     _completion,
 )
-register(datetime, 'datetime', datetime.isoformat, datetime.fromisoformat)
+register(datetime, 'datetime', _moment, _moment_of)
 register(date, 'date', date.isoformat, date.fromisoformat)
+register(time, 'time', time.isoformat, time.fromisoformat)
+register(bytearray, 'bytearray', bytes, bytearray)
+register(complex, 'complex', lambda value: [value.real, value.imag], lambda parts: complex(*parts))
 register(
     timedelta,
     'timedelta',

@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -134,7 +135,12 @@ VALUES = [
     OrderedDict(b=1, a=2),
     datetime(2024, 1, 2, 3, 4, 5, 6, UTC),
     date(2024, 1, 2),
+    datetime(2024, 1, 2, 3, 4, 5, 6, UTC).timetz(),
     timedelta(days=-1, microseconds=3),
+    1 << 20_000,
+    -(1 << 20_000),
+    bytearray(b'ab'),
+    complex(1.5, -2),
     Decimal('1.10'),
     UUID(int=5),
     Path('a/b'),
@@ -414,3 +420,13 @@ def test_secrets_are_sought_in_linear_time(mark: str):
         started = time.process_time()
         CLEAN.text(text)
         assert time.process_time() - started < 5.0, piece
+
+
+def test_a_time_of_a_zone_is_reckoned_with_as_before() -> None:
+    before = datetime(2024, 3, 30, 12, tzinfo=ZoneInfo('Europe/Berlin'))
+    late = datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo('Europe/Berlin'), fold=1)
+    for value in (before, late):
+        again = trip(value)
+        assert (again, again.tzinfo, again.fold) == (value, value.tzinfo, value.fold)
+        later = timedelta(days=1)
+        assert (again + later).utcoffset() == (value + later).utcoffset()
