@@ -39,7 +39,7 @@ def test_a_timeout_that_an_interrupt_ends_keeps_the_state(make: MakeBox) -> None
 @expectation(14)
 def test_an_interrupted_subprocess_ends_too(make: MakeBox) -> None:
     """An interrupted subprocess ends too."""
-    box = make()
+    box = make(interrupt_grace=10.0)
     result = box.execute("import subprocess\nsubprocess.run(['sleep', '60'])", timeout=0.5)
     assert (result.outcome, result.state_preserved) == (Outcome.TIMEOUT, True)
 

@@ -145,8 +145,9 @@ def test_the_doctor_names_a_key_and_never_shows_it(clean):
 
 def test_a_sandbox_that_says_nothing_is_found(clean):
     clean.setenv('OPENAI_API_KEY', KEY)
-    clean.setattr(doctor, '_SANDBOX_SECONDS', 0.5)
-    for code, words in (('import time; time.sleep(60)', 'did not end'), ('0', 'failed')):
+    silent = ('import time; time.sleep(60)', 0.5, 'did not end')
+    for code, seconds, words in (silent, ('0', 60, 'failed')):
         clean.setattr(doctor, '_ASK_SANDBOX', code)
+        clean.setattr(doctor, '_SANDBOX_SECONDS', seconds)
         *_, last = doctor.examine()
         assert (last.status, words in last.detail) == ('missing', True)

@@ -196,7 +196,7 @@ def test_no_variable_of_the_host_gets_in(monkeypatch):
     assert set(names) == {
         *('ASKED_FOR', 'PATH', 'HOME', 'HOSTNAME', 'LANG', 'TERM', 'NO_COLOR', 'PAGER'),
         *('GIT_PAGER', 'MPLBACKEND', 'MPLCONFIGDIR', 'PYTHONNOUSERSITE'),
-        *('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS'),
+        *('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'JE_ARROW_MALLOC_CONF', 'PLOTLY_RENDERER'),
     }
 
 
