@@ -339,7 +339,8 @@ def download(target: list[str], lock: Path, wheels: Path, progress: Progress) ->
     progress('Downloading the locked packages')
     run(
         [
-            *(sys.executable, '-m', 'pip', 'download', '--quiet', '--disable-pip-version-check'),
+            *(sys.executable, '-P', '-m', 'pip', 'download'),
+            *('--quiet', '--disable-pip-version-check'),
             *('--no-deps', '--require-hashes', '--only-binary=:all:', *target),
             *('--dest', str(wheels), '--requirement', str(lock)),
         ],

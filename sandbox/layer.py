@@ -107,12 +107,13 @@ def resolve(packages: Sequence[str], lock: Path, target: Sequence[str]) -> str:
         SandboxError: There is no solution, or none of wheels alone.
     """
     there = dict(_LOCKED.findall(lock.read_text(encoding='utf-8')))
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as empty:
         asked, fixed = Path(scratch, 'asked'), Path(scratch, 'fixed')
         asked.write_text('\n'.join(packages), encoding='utf-8')
         fixed.write_text('\n'.join(f'{name}=={version}' for name, version in there.items()))
         command = [
-            *(sys.executable, '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check'),
+            *(sys.executable, '-P', '-m', 'pip', 'install'),
+            *('--quiet', '--disable-pip-version-check'),
             *('--dry-run', '--ignore-installed', '--report', '-', '--only-binary=:all:', *target),
             *('--target', str(Path(scratch, 'nowhere'))),
             *('--constraint', str(fixed), '--requirement', str(asked)),
@@ -125,6 +126,7 @@ def resolve(packages: Sequence[str], lock: Path, target: Sequence[str]) -> str:
                 text=True,
                 errors='replace',
                 timeout=_RESOLVING,
+                cwd=empty,  # pip takes a requirement for a file where there is one of its name
                 check=False,
             )
         except subprocess.TimeoutExpired:

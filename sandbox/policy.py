@@ -22,6 +22,8 @@ _REQUIREMENT = re.compile(
     rf'[a-z\d]([\w.-]*[a-z\d])?(\[[\w., -]+\])? *({_RELEASE}( *, *{_RELEASE})*)?',
     re.ASCII | re.IGNORECASE,
 )
+# pip takes these for files of the folder that it runs in, and builds what it finds there.
+_ARCHIVE = re.compile(r'\.(zip|whl|tar(\.\w+)?|t[bglx]z) *(\[|$)', re.ASCII | re.IGNORECASE)
 _RUNTIMES = ('default', 'runsc')
 
 Variant = Literal['minimal', 'analysis']
@@ -261,11 +263,11 @@ def _check_packages(packages: object) -> None:
         raise PolicyError(f'packages must be a tuple of at most {_MAX_PACKAGES} requirements.')
     for text in packages:
         short = isinstance(text, str) and len(text) <= _MAX_REQUIREMENT
-        if not short or not _REQUIREMENT.fullmatch(text):
+        if not short or not _REQUIREMENT.fullmatch(text) or _ARCHIVE.search(text):
             raise PolicyError(
                 f'packages names no package of an index with {text!r}.',
                 hint="Write it as in 'humanize==4.9.0' or 'networkx>=3,<4': neither addresses, "
-                'nor paths, nor options of pip.',
+                'nor paths, nor archives, nor options of pip.',
             )
 
 

@@ -1,6 +1,8 @@
 """Locking further packages: pip is real, the index is a folder of wheels made here."""
 
 import hashlib
+import io
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -66,6 +68,32 @@ def test_nothing_is_built_from_source(index: Path, lock: Path) -> None:
     (index / 'wished-1.0.tar.gz').write_bytes(b'its setup.py would run here')
     with pytest.raises(SandboxError, match='No matching distribution'):
         resolve(['wished'], lock, [])
+
+
+def test_files_of_the_working_folder_are_neither_built_nor_imported(
+    index: Path, lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, proof = tmp_path / 'there', tmp_path / 'it ran'
+    there.mkdir()
+    monkeypatch.chdir(there)
+    code = f'from pathlib import Path\nPath({str(proof)!r}).touch()\n'
+    contents = {
+        'pyproject.toml': '[build-system]\nrequires = []\n'
+        'build-backend = "backend"\nbackend-path = ["."]\n',
+        'backend.py': code,
+    }
+    with tarfile.open(there / 'evil-1.0.tar.gz', 'w:gz') as archive:
+        for name, text in contents.items():
+            info = tarfile.TarInfo(f'evil-1.0/{name}')
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    with pytest.raises(SandboxError, match='could not be resolved'):
+        resolve(['evil-1.0.tar.gz'], lock, [])
+    assert not proof.exists()
+    (there / 'pip.py').write_text(code)
+    wished = make_wheel(index, 'wished', '1.0')
+    assert resolve(['wished'], lock, []) == f'wished==1.0 --hash=sha256:{wished}\n'
+    assert not proof.exists()
 
 
 def test_what_the_image_has_needs_no_layer(index: Path, lock: Path) -> None:

@@ -129,11 +129,18 @@ def test_the_image_can_only_become_smaller():
         *('', '-r file', '--index-url=http://x', '-e .', './x', '/etc/passwd', 'x.whl @ file:///x'),
         *('x @ https://x/x.whl', 'git+https://x', 'x; python_version < "4"', 'x==1\ny', 'x y'),
         *('x==1 --hash=sha256:0', 'x' * 201, 'x\n', 'é', 'x==$(id)', 'x#y', 7),
+        *('x-1.0.tar.gz', 'x.zip', 'x.WHL', 'x.tar', 'x.Tar.bz2', 'x.tar.lzma', 'x.tgz', 'x.tbz'),
+        *('x.txz', 'x.tlz', 'x.zip[y]', 'x.zip  ', 'x==1.zip', 'x>=1, <2.tar.gz'),
     ],
 )
 def test_a_package_is_named_as_an_index_names_it(text):
     with pytest.raises(PolicyError, match='packages'):
         SandboxPolicy(packages=(text,))
+
+
+@pytest.mark.parametrize('text', ['zip', 'tar.py', 'x.tarball', 'whl', 'x-zip==1.0'])
+def test_a_package_may_be_called_as_an_archive_is(text):
+    assert SandboxPolicy(packages=(text,)).packages == (text,)
 
 
 def test_packages_are_a_short_tuple():
