@@ -47,7 +47,7 @@ def short_table(html: str, columns: int, rows: int, data: Any = None) -> str | N
         html: what pandas writes for notebooks.
         columns: how many columns may be shown, that of the index included.
         rows: how many rows may be shown, that of the headings included.
-        data: the same as a `sandbox.Table`, if there is one: it names the columns not shown.
+        data: the same as a `sandbox.Table`, if there is one: it knows the shape and the columns.
 
     Returns:
         Its text, with the whole table's shape below it. None for another table, or one whose cells
@@ -65,14 +65,17 @@ def short_table(html: str, columns: int, rows: int, data: Any = None) -> str | N
     if reader.spans or width < 2 or any(len(row) != width for row in grid):
         return None
     shape = _SHAPE.search(reader.below)
-    total = (int(shape[1]), int(shape[2])) if shape else (len(grid) - 1, width - 1)
+    if data is not None:
+        total = data.total_rows, data.total_columns
+    else:
+        total = (int(shape[1]), int(shape[2])) if shape else (len(grid) - 1, width - 1)
     shown = _shortened(grid, rows)
     shown = [
         list(row) for row in zip(*_shortened(list(zip(*shown, strict=True)), columns), strict=True)
     ]
     below = [f'[{total[0]:,} rows x {total[1]:,} columns]']
     if data is not None:
-        below += [_hidden(shown[0], data), missing(data)]
+        below += [_hidden(shown, data), missing(data)]
     return '\n'.join([_aligned(shown), *filter(None, below)])
 
 
@@ -89,12 +92,17 @@ def missing(data: Any) -> str:
     return _listed('missing', [f'{_cell(name)}: {nulls:,}' for name, nulls in lacking])
 
 
-def _hidden(shown: Sequence[str], data: Any) -> str:
-    known = {_cell(heading) for heading in shown}
-    names = [(_cell(column.name), column.dtype) for column in data.columns]
-    parts = [f'{name} ({dtype})' for name, dtype in names if name not in known]
-    more = data.total_columns - len(shown) + 2 - len(parts)  # no index, and no dots
-    return _listed('not shown', parts, max(more, 0)) if _GAP in shown else ''
+def _hidden(shown: Grid, data: Any) -> str:
+    gap = _gap(list(zip(*shown, strict=True)))
+    if gap is None:
+        return ''
+    first = max(gap - len(data.index), 0)
+    end = data.total_columns - (len(shown[0]) - gap - 1)
+    names = [f'{_cell(column.name)} ({column.dtype})' for column in data.columns[first:end]]
+    count = max(end - first, 0)
+    if not names:
+        return f'[not shown: {count:,} columns]' if count else ''
+    return _listed('not shown', names, count - len(names))
 
 
 def _listed(what: str, parts: Sequence[str], more: int = 0) -> str:
@@ -144,7 +152,7 @@ class _Reader(HTMLParser):
 
 def _shortened(lines: Sequence[Sequence[str]], count: int) -> list[Sequence[str]]:
     """The first and last lines, with dots between them; pandas may have put its own there."""
-    gap = next((n for n, line in enumerate(lines) if n and set(line) == {_GAP}), None)
+    gap = _gap(lines)
     if gap is None and len(lines) <= count:
         return list(lines)
     middle = len(lines) // 2 if gap is None else gap
@@ -152,6 +160,11 @@ def _shortened(lines: Sequence[Sequence[str]], count: int) -> list[Sequence[str]
     head = lines[: min(count - half - 1, middle)]
     after = lines[middle if gap is None else gap + 1 :]
     return [*head, [_GAP] * len(lines[0]), *after[max(len(after) - half, 0) :]]
+
+
+def _gap(lines: Sequence[Sequence[str]]) -> int | None:
+    """Where the dots are that stand for lines left out."""
+    return next((n for n, line in enumerate(lines) if n and set(line) == {_GAP}), None)
 
 
 def _aligned(grid: Sequence[Sequence[str]]) -> str:

@@ -94,3 +94,45 @@ def test_missing_values_are_told_of_tables_that_are_cut():
     assert missing(described(3, {1: None})) == ''
     assert is_cut(repr(frame(200, 2)))
     assert not is_cut(repr(frame(2, 2)))
+
+
+def table_of(data):
+    """What the kernel would say of a data frame, as far as the view reads it."""
+    names = [str(name) for name in data.columns]
+    dtypes = [str(dtype) for dtype in data.dtypes]
+    columns = tuple(map(Column, names[:50], dtypes[:50], [0] * 50))
+    index = tuple(str(name or '') for name in data.index.names)
+    return Table('frame', columns, (), (), index, *data.shape)
+
+
+def below(data, columns=12, rows=21):
+    text = short_table(data._repr_html_(), columns, rows, table_of(data))
+    return [line for line in text.splitlines() if line.startswith('[')]
+
+
+def test_the_shape_is_exact_where_the_index_has_a_name_or_several_levels():
+    grouped = frame(6, 14).assign(g=list('abcabc')).groupby('g').mean()
+    assert below(grouped) == [
+        '[3 rows x 14 columns]',
+        '[not shown: ' + ', '.join(f'column{n} (float64)' for n in range(5, 9)) + ']',
+    ]
+    several = frame(30, 60)
+    several.index = pd.MultiIndex.from_tuples([(n, -n) for n in range(30)], names=['a', 'b'])
+    shape, hidden = below(several)
+    assert shape == '[30 rows x 60 columns]'
+    assert hidden.startswith('[not shown: column4 (int64), ')
+    assert hidden.endswith(', and 31 more]')
+
+
+def test_columns_are_known_by_their_place_not_by_their_names():
+    alike = frame(2, 30).rename(columns=lambda name: f'a_very_long_name_of_a_{name}')
+    shape, hidden = below(alike)
+    assert shape == '[2 rows x 30 columns]'
+    assert hidden == '[not shown: ' + ', '.join(['a_very_long_name_of_a... (int64)'] * 20) + ']'
+    same = frame(2, 15).rename(columns=lambda _: 'same')
+    assert below(same)[1:] == ['[not shown: ' + ', '.join(['same (int64)'] * 5) + ']']
+
+
+def test_columns_without_a_known_name_are_counted():
+    with pd.option_context('display.max_columns', None):
+        assert below(frame(9, 200), 121) == ['[9 rows x 200 columns]', '[not shown: 81 columns]']
