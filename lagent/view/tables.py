@@ -129,6 +129,7 @@ class _Reader(HTMLParser):
             self._inside = True
         elif tag == 'tr' and self._inside:
             self.grid.append([])
+            self._in_cell = False
         elif tag in ('td', 'th') and self.grid:
             self.grid[-1].append('')
             self._in_cell = True

@@ -48,6 +48,7 @@ def test_long_cells_and_line_feeds_are_shortened():
         '<table class="dataframe"><tr><td>1</td><td>2</td></tr><tr><td>1</td></tr></table>',
         '<table class="dataframe"><tr><td colspan="2">1</td><td>2</td></tr></table>',
         '<table class="dataframe">',
+        '<table class="dataframe"><tr><td><tr>1',
         'class="dataframe"<td>x</td></table></tr>',
         'class="dataframe"' + '<table><tr><td>' * 1_000,
         'x' * 2_000_000,
