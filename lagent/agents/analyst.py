@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from lagent.actions.interpreter import SandboxError, policy_for_data
+from lagent.actions.interpreter import SandboxError
 from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
 from lagent.agents.workspace import (
@@ -78,8 +78,8 @@ class DataAnalyst(WorkspaceCoder):
         Args:
             llm: the model, or the configuration dict of one.
             interpreter: an `Interpreter`, or the configuration dict of one; by default one with
-                the Docker back end, which counts with the model's tokenizer if there is one. Its
-                kernel image is ``'analysis'`` where that is built, else the small one.
+                the Docker back end, which counts with the model's tokenizer if there is one. More
+                libraries: ``Interpreter(SandboxPolicy(variant='analysis'))``.
             template: the system instruction; by default see `instruction`.
             language: language of the prompts: ``'en'``, ``'zh'``, or one that `prompts` has.
             prompts: folder whose prompts go before lagent's own.
@@ -94,8 +94,7 @@ class DataAnalyst(WorkspaceCoder):
             raise ValueError(f'reviews must not be negative, got {reviews}')
         self.prompts = PromptFiles('analyst', language, prompts)
         self.reviews = reviews
-        given = interpreter or {'type': self._interpreter, 'policy': policy_for_data()}
-        runs = create_object(given)
+        runs = create_object(interpreter or {'type': self._interpreter})
         system = instruction(self.prompts, runs) if template is None else template
         super().__init__(llm, runs, system, max_turn=max_turn, **kwargs)
         model = self.agent.llm

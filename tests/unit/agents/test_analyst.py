@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lagent.actions import Interpreter
-from lagent.actions.interpreter import carried
+from lagent.actions.interpreter import carried, policy_for_data
 from lagent.agents import AsyncDataAnalyst, Coder, DataAnalyst
 from lagent.agents.analyst import _references, instruction
 from lagent.analysis.look import MIME
@@ -332,10 +332,10 @@ def test_the_model_is_told_which_libraries_there_are(language, interpreter, ther
     assert '{libraries}' not in text
 
 
-def test_the_analyst_takes_the_image_with_the_most_libraries(monkeypatch):
+def test_what_is_asked_does_not_depend_on_what_is_built(monkeypatch):
     monkeypatch.setattr('sandbox.image.find_image', lambda *_, **__: 'there')
-    agent = DataAnalyst(ScriptedModel(['ok']))
-    assert agent.interpreter.policy.variant == 'analysis'
+    assert DataAnalyst(ScriptedModel(['ok'])).interpreter.policy.variant == 'minimal'
+    assert policy_for_data().variant == 'analysis'  # of the command line, which records it
 
 
 def test_what_a_prompt_is_filled_with_is_not_filled_itself(tmp_path):
