@@ -69,9 +69,9 @@ def short_table(html: str, columns: int, rows: int, data: Any = None) -> str | N
         total = data.total_rows, data.total_columns
     else:
         total = (int(shape[1]), int(shape[2])) if shape else (len(grid) - 1, width - 1)
-    shown = _shortened(grid, rows)
+    short = _shortened(grid, rows)
     shown = [
-        list(row) for row in zip(*_shortened(list(zip(*shown, strict=True)), columns), strict=True)
+        list(row) for row in zip(*_shortened(list(zip(*short, strict=True)), columns), strict=True)
     ]
     below = [f'[{total[0]:,} rows x {total[1]:,} columns]']
     if data is not None:

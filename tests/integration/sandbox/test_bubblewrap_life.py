@@ -94,7 +94,7 @@ def test_limits_that_do_not_hold_are_refused_unless_given_up_by_name(monkeypatch
 def test_auto_without_docker_says_what_it_took(monkeypatch, caplog):
     monkeypatch.setattr(
         'sandbox.backends.docker.DockerBackend.check',
-        lambda _: (_ for _ in ()).throw(ImageMissing('There is no image.')),
+        lambda *_: (_ for _ in ()).throw(ImageMissing('There is no image.')),
     )
     monkeypatch.setattr('sandbox.backends.auto.BubblewrapBackend', backend)
     auto = get_backend('auto')
@@ -111,7 +111,7 @@ def test_auto_without_docker_says_what_it_took(monkeypatch, caplog):
 
 
 def test_auto_never_falls_back_to_anything_weaker(monkeypatch):
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise BackendUnavailable('Not here.')
 
     monkeypatch.setattr('sandbox.backends.docker.DockerBackend.check', refuse)
