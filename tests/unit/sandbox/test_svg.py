@@ -99,6 +99,64 @@ def test_depth_costs_nothing():
     assert safe_svg(f'{OPEN}>' + '<g>' * 100_000 + '</g>' * 100_000 + '</svg>')
 
 
+@pytest.mark.parametrize(
+    ('attributes', 'kept'),
+    [
+        ('href="#a" xlink:href="#b"', '#a'),
+        ('xlink:href="#b" href="#a"', '#a'),
+        ('xlink:href="#b"', '#b'),
+        ('href="https://example.org/a.svg#x" xlink:href="#b"', None),
+    ],
+)
+def test_a_reference_is_written_once(attributes, kept):
+    safe = safe_svg(f'{OPEN}><use {attributes}/></svg>')
+    [(_, written)] = opened(safe)[1:]
+    assert written.get('http://www.w3.org/1999/xlink href') == kept
+
+
+def nested(levels, reference):
+    groups = [f'<g id="a0">{"<rect/>" * 10}</g>']
+    groups += [f'<g id="a{n}">{reference.format(n - 1) * 10}</g>' for n in range(1, levels)]
+    return f'{OPEN}><defs>{"".join(groups)}</defs>{reference.format(levels - 1)}</svg>'
+
+
+@pytest.mark.parametrize(
+    'reference',
+    [
+        '<use xlink:href="#a{}"/>',
+        '<use href=" #a{} "/>',
+        '<rect mask="url(#a{})"/>',
+        '<rect style="fill: url( \'#a{}\' )"/>',
+        '<use href="#%61{}"/>',
+    ],
+)
+def test_references_do_not_multiply_without_bound(reference):
+    drawn = {levels: nested(levels, reference) for levels in (3, 12)}
+    assert safe_svg(drawn[3])
+    assert len(drawn[12]) < 6_000
+    assert safe_svg(drawn[12]) is None
+
+
+def test_many_references_to_a_small_mark_are_a_plot():
+    marks = '<use xlink:href="#m" x="1" y="2"/>' * 100_000
+    assert safe_svg(f'{OPEN}><defs><path id="m"/></defs>{marks}</svg>')
+    large = '<rect/>' * 10_000
+    marks = '<use xlink:href="#m"/>' * 1_000
+    assert safe_svg(f'{OPEN}><g id="m">{large}</g>{marks}</svg>') is None
+
+
+def test_a_chain_of_references_is_drawn_from_each_of_its_links():
+    links = [f'<g id="a{n}"><use href="#a{n + 1}"/></g>' for n in range(10_000)]
+    assert safe_svg(f'{OPEN}>{"".join(links[:900])}</svg>')
+    assert safe_svg(f'{OPEN}>{"".join(links)}</svg>') is None
+
+
+def test_circles_of_references_are_refused():
+    assert safe_svg(f'{OPEN}><g id="a"><use href="#a"/></g></svg>') is None
+    assert safe_svg(f'{OPEN} id="a"><g><use href="#a"/></g></svg>') is None
+    assert safe_svg(f'{OPEN}><g id="a"/><g id="a"><use href="#a"/></g></svg>')
+
+
 @given(st.lists(st.sampled_from([*HOSTILE, '<g>', '</g>', 'x', '\ud800', ']]>', '&lt;'])))
 def test_whatever_is_written_is_safe_and_whole(parts):
     safe = safe_svg(f'{OPEN}>{"".join(parts)}</svg>')
