@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 from sandbox.kernel import mime
 from sandbox.kernel.spill import Spill
-from sandbox.kernel.text import Terminal, clean, coloured, left_out, plain
+from sandbox.kernel.text import Terminal, clean, coloured, left_out, plain, split_unfinished
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ErrorInfo, ExecutionEvent, Output, Truncation
 
 _MAX_NAME = 1_000
 _SLICE = 1 << 20  # characters handled at a time: a message may be large, copies of it are not
 _TRACEBACK_TAIL = 0.75
+_LIVE_CODE = 512  # characters of a code without an end that a live view waits for
 _LAST_PLACES = 4  # one result, two streams that began late, the error
 StreamName = Literal['stdout', 'stderr']
 
@@ -46,6 +47,7 @@ class _Stream:
         self.segment: _Segment | None = None
         self._spill = spill
         self.terminal = Terminal()
+        self.unfinished = ''  # a terminal code at the end of what was told live
         self.dropped = 0
         self._head_room = limit - limit // 2
         self._tail_room = limit // 2
@@ -192,9 +194,12 @@ class Collector:
         for start in range(0, len(text), _SLICE):
             stream.feed(text[start : start + _SLICE])
         if self._listener and self._live_room > 0:
-            piece, ansi = plain(text[: self._live_room]), coloured(text[: self._live_room])
+            told = (stream.unfinished + text)[: self._live_room]
+            told, stream.unfinished = split_unfinished(told, _LIVE_CODE)
+            piece, ansi = plain(told), coloured(told)
             self._live_room -= max(len(piece), len(ansi))
-            self._emit(Output(stream.name, piece, ansi=ansi))
+            if piece or ansi:
+                self._emit(Output(stream.name, piece, ansi=ansi))
 
     def _on_display(self, content: dict[str, Any]) -> None:
         self._add(self._rich('display', content))

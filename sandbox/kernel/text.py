@@ -16,6 +16,7 @@ _ESCAPE = re.compile(
 _PARTIAL_ESCAPE = re.compile(
     r'(?:\x1b|\x1b\[[0-?]*[ -/]*|\x9b[0-?]*[ -/]*|\x1b[\]PX^_][^\x07\x1b\x9c]*\x1b?|\x1b[ -/]+)\Z'
 )
+_CUT_OFF = re.compile(r'(?:\x1b\[|\x9b)[0-?]*[ -/]*\Z')
 _ERASE_LINE = re.compile(r'(?:\x1b\[|\x9b)[02]?K')
 _COLOUR = re.compile(r'\x1b\[[0-9;]{0,32}m')
 _STRAY = re.compile(r'\x1b(?!\[[0-9;]{0,32}m)|\x9b')
@@ -34,7 +35,7 @@ def clean(text: str) -> str:
 
 def plain(text: str) -> str:
     """Remove terminal codes and what UTF-8 cannot encode."""
-    return clean(_strip_escapes(text))
+    return clean(_strip_escapes(_without_end(text)))
 
 
 def coloured(text: str) -> str:
@@ -45,13 +46,35 @@ def coloured(text: str) -> str:
     """
     if '\x1b' not in text:
         return ''
-    kept = _ESCAPE.sub(lambda code: code[0] if _COLOUR.fullmatch(code[0]) else '', clean(text))
+    text = clean(_without_end(text))
+    kept = _ESCAPE.sub(lambda code: code[0] if _COLOUR.fullmatch(code[0]) else '', text)
     kept = _STRAY.sub('', kept)  # what was taken out may have stood inside of another code
     return kept if '\x1b' in kept else ''
 
 
+def split_unfinished(text: str, most: int = _MAX_ESCAPE) -> tuple[str, str]:
+    """Cut a text where a terminal code begins that may go on in the next piece.
+
+    Args:
+        text: The text.
+        most: Characters of such a code; what is longer is taken for text.
+
+    Returns:
+        The text before it, and the code so far, `''` for none.
+    """
+    if _has_escape(text):
+        found = _PARTIAL_ESCAPE.search(text, max(0, len(text) - most))
+        if found:
+            return text[: found.start()], found.group()
+    return text, ''
+
+
 def _has_escape(text: str) -> bool:
     return '\x1b' in text or '\x9b' in text
+
+
+def _without_end(text: str) -> str:
+    return _CUT_OFF.sub('', text) if _has_escape(text) else text
 
 
 def _strip_escapes(text: str) -> str:
@@ -79,11 +102,8 @@ class Terminal:
 
     def feed(self, text: str) -> str:
         """Take the next piece and return what is final by now."""
-        text = self._partial + text
-        self._partial = ''
+        text, self._partial = split_unfinished(self._partial + text)
         if _has_escape(text):
-            if found := _PARTIAL_ESCAPE.search(text, max(0, len(text) - _MAX_ESCAPE)):
-                text, self._partial = text[: found.start()], found.group()
             text = _strip_escapes(_ERASE_LINE.sub(_ERASE, clean(text)))
         else:
             text = clean(text)

@@ -264,3 +264,30 @@ def test_colours_of_a_stream_are_for_whoever_looks_on():
         ('plain', ''),
     ]
     assert collector.outputs() == (Output('stdout', 'redplain'),)
+
+
+def live(*pieces):
+    """What is told of stdout as it arrives, with colours."""
+    events = []
+    collector = Collector(SandboxPolicy(output_chars=1_000), events.append)
+    for name, text in pieces:
+        collector.feed('stream', {'name': name, 'text': text})
+    return ''.join(o.ansi or o.text for o in (e.output for e in events) if o.kind == 'stdout')
+
+
+def test_a_terminal_code_in_two_pieces_is_one_live_too():
+    pieces = [
+        ('stdout', 'a\x1b[3'),
+        ('stderr', 'other\x1b[1'),
+        ('stdout', '1mred\x1b'),
+        ('stdout', '[0m!'),
+    ]
+    assert live(*pieces) == 'a\x1b[31mred\x1b[0m!'
+    assert live(('stdout', 'a\x1b]0;ti'), ('stdout', 'tle\x07b')) == 'ab'
+    assert live(('stdout', 'the end\x1b[3')) == 'the end'
+
+
+def test_a_terminal_code_that_does_not_end_hides_no_live_text_for_ever():
+    shown = live(('stdout', '\x1b]0;'), *[('stdout', 'x' * 100)] * 50)
+    assert 'x' * 500 in shown
+    assert len(shown) <= 2_000

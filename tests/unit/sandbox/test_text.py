@@ -17,6 +17,8 @@ def shown(*pieces: str) -> str:
         ('\x9b1mC1\x9b0m', 'C1'),
         ('a\x1b(Bb', 'ab'),
         ('cut \x1b', 'cut '),
+        ('cut \x1b[1;3', 'cut '),
+        ('cut \x9b3', 'cut '),
         ('a\ud800b', 'a\ufffdb'),
         ('日本 é', '日本 é'),
     ],
@@ -77,3 +79,4 @@ def test_colours_are_kept_and_no_other_code():
     assert coloured('\x1b\x1b[0K]0;title\x07\x1b[32mx') == ']0;title\x07\x1b[32mx'
     assert coloured('\x1b[2Jplain') == coloured('plain') == ''
     assert coloured(f'\x1b[{"1;" * 40}mx') == ''
+    assert coloured('\x1b[31mx\x1b[3') == '\x1b[31mx'
