@@ -106,11 +106,12 @@ class Session:
             question: the question.
 
         Raises:
-            Refused: another one is being answered.
+            Refused: another one is being answered, or too much is waiting.
         """
         with self._lock:
             if self._turn is not None:
                 raise Refused('Another question is being answered. Wait for it, or stop it first.')
+            self._refuse_full()  # before anything is changed: nothing would change it back
             self._turn = turn = Turn(self._add, self._change, self.media)
             self.is_stopping = False
             self._dialogue.begin()
@@ -269,10 +270,7 @@ class Session:
 
     def _submit(self, work: Callable[..., None], *args: Any) -> None:
         with self._lock:
-            if self.closed:
-                raise Refused('This session is closed.')
-            if self._waiting >= _MOST_WAITING:
-                raise Refused('Too much is waiting in this session. Try again in a moment.')
+            self._refuse_full()
             self._touch(lambda: setattr(self, '_waiting', self._waiting + 1))
             self._worker.submit(self._work, work, args)
 
@@ -296,6 +294,12 @@ class Session:
         except Exception as error:  # noqa: BLE001 - told and logged; the page goes on
             _log.exception('a session of the page failed')
             self._note(f'{type(error).__name__}; the log of `lagent ui` says more.', 'error')
+
+    def _refuse_full(self) -> None:
+        if self.closed:
+            raise Refused('This session is closed.')
+        if self._waiting >= _MOST_WAITING:
+            raise Refused('Too much is waiting in this session. Try again in a moment.')
 
     def _refuse_busy(self) -> None:
         if self.is_busy:

@@ -1,0 +1,80 @@
+"""A session of the page: what waits, what is refused, and what is left after that."""
+
+import threading
+
+import pytest
+
+from lagent.dialogue import Dialogue
+from lagent.schema import AgentMessage
+from lagent.ui.blocks import Question
+from lagent.ui.changes import Changes
+from lagent.ui.session import Refused, Session, scratch_file
+
+
+class Analyst:
+    """Answers at once, and takes files when it may."""
+
+    def __init__(self):
+        self.may_go_on = threading.Event()
+        self.uploaded = []
+
+    def __call__(self, question, **_options):
+        return AgentMessage(sender='analyst', content=f'to {question}')
+
+    def upload(self, paths, session_id=None):
+        assert self.may_go_on.wait(30)
+        self.uploaded += paths
+        return []
+
+    def files(self, session_id=None):
+        return []
+
+    def reset(self, *_session):
+        pass
+
+
+@pytest.fixture
+def analyst():
+    return Analyst()
+
+
+@pytest.fixture
+def session(analyst):
+    session = Session(1, Dialogue(analyst, [], 'one'), Changes())
+    yield session
+    analyst.may_go_on.set()
+    session.close()
+    session._worker.shutdown()
+
+
+def upload(session, name, size=1):
+    path = scratch_file()
+    path.write_bytes(bytes(size))
+    session.upload(name, path)
+
+
+def idle(session):
+    """Wait for what was submitted before."""
+    session._worker.submit(lambda: None).result(30)
+
+
+def kinds(session):
+    return [block['kind'] for block in session.since(0)]
+
+
+def test_a_question_that_is_refused_leaves_the_session_as_it_was(session, analyst, monkeypatch):
+    monkeypatch.setattr('lagent.ui.session._MOST_WAITING', 2)
+    upload(session, 'a')
+    upload(session, 'b')
+    with pytest.raises(Refused, match='Too much is waiting'):
+        session.ask('first')
+    assert not session.is_answering
+    assert session.title == ''
+    assert Question.kind not in kinds(session)
+    analyst.may_go_on.set()
+    idle(session)
+    session.ask('second')
+    idle(session)
+    assert session.title == 'second'
+    assert not session.is_answering
+    assert kinds(session).count('question') == 1
