@@ -23,6 +23,7 @@ from lagent.ui.turn import Turn
 _MOST_BLOCKS = 400
 _MOST_FILES = 500
 _MOST_WAITING = 8
+_ALL_TABLES = 4 << 20  # bytes of cleaned HTML, all of which is part of the page
 _TITLE = 48
 _INTERRUPTED = 'Interrupted; variables and files are kept.'
 
@@ -46,7 +47,7 @@ class Session:
     """
 
     def __init__(self, number: int, dialogue: Dialogue, changes: Changes) -> None:
-        self.number, self.media = number, Media()
+        self.number, self.media, self.tables = number, Media(), Media(_ALL_TABLES)
         self._dialogue, self._changes = dialogue, changes
         self._lock = threading.RLock()
         self._blocks: list[Block] = []
@@ -112,7 +113,7 @@ class Session:
             if self._turn is not None:
                 raise Refused('Another question is being answered. Wait for it, or stop it first.')
             self._refuse_full()  # before anything is changed: nothing would change it back
-            self._turn = turn = Turn(self._add, self._change, self.media)
+            self._turn = turn = Turn(self._add, self._change, self.media, self.tables)
             self.is_stopping = False
             self._dialogue.begin()
             if not self.title:
@@ -243,6 +244,7 @@ class Session:
         self._dialogue.reset()
         with self._lock:
             self.media.clear()
+            self.tables.clear()
             self.title, self.files, self._given = '', [], set()
             self._rewrite([])
         if self._dialogue.initial_files:

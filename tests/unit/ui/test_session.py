@@ -8,7 +8,9 @@ from lagent.dialogue import Dialogue
 from lagent.schema import AgentMessage
 from lagent.ui.blocks import Question
 from lagent.ui.changes import Changes
+from lagent.ui.render import Page
 from lagent.ui.session import Refused, Session, scratch_file
+from lagent.ui.sessions import Sessions
 
 
 class Analyst:
@@ -45,6 +47,19 @@ def session(analyst):
     analyst.may_go_on.set()
     session.close()
     session._worker.shutdown()
+
+
+def test_pages_that_were_rendered_are_kept_up_to_a_size(monkeypatch):
+    monkeypatch.setattr('lagent.ui.render._CACHED', 20_000)
+    sessions = Sessions(Analyst())
+    session = sessions.all()[0]
+    page = Page(sessions, '/base', 'scripted')
+    for at in range(30):
+        session._note(f'{at} {"x" * 3_000}')
+    assert 'x' * 3_000 in page.whole([session])
+    page.whole([session])
+    kept = sum(len(html) for _, html in page._cache.values())
+    assert 10_000 < kept == page._cached <= 20_000
 
 
 def upload(session, name, size=1):
