@@ -24,6 +24,31 @@ _TAG = re.compile(r'<(?=[A-Za-z/!?])')
 _ENTITY = re.compile(r'&(?=#|[A-Za-z][A-Za-z0-9]*;)')
 _SCHEME = re.compile(r'(?i)\b(javascript|vbscript|data)(?=\\?:(?!\s))')
 
+_MOST_HTML = 50_000  # characters
+_MOST_TAGS = 5_000
+_MOST_COPIED = 4_000_000  # tags times characters
+# What a parser opens again in each paragraph, with all its attributes, until it is closed. Those
+# without attributes it opens three times at most, and a link ends the link before it.
+_REOPENED = re.compile(r'(?i)<(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)[\s/]')
+
+
+def is_simple(html: str) -> bool:
+    """Whether HTML is cleaned within a second, and is not many times as large then.
+
+    The time of a parser grows with the square of the depth, and what it makes of elements that are
+    not closed with the square of their number.
+
+    Args:
+        html: any HTML.
+
+    Returns:
+        Whether it may be given to `safe_html` and `styled_html`.
+    """
+    tags = html.count('<')
+    if len(html) > _MOST_HTML or tags > _MOST_TAGS:
+        return False
+    return tags * len(html) <= _MOST_COPIED or _REOPENED.search(html) is None
+
 
 def safe_html(html: str) -> str:
     """HTML in which nothing can be executed or loaded: text, its structure, and tables.
@@ -88,7 +113,8 @@ def safe_bundle(data: Mapping[str, Any]) -> dict[str, Any]:
     """The representations of an output that are images, or HTML after it was cleaned.
 
     SVG, scripts, Markdown, LaTeX and what applications define can be executed, or load something,
-    in one viewer or another; an output has a plain text for readers besides.
+    in one viewer or another; an output has a plain text for readers besides. HTML that is not
+    `is_simple` is left out.
 
     Args:
         data: MIME type to representation.
@@ -101,6 +127,7 @@ def safe_bundle(data: Mapping[str, Any]) -> dict[str, Any]:
         for mime in _IMAGES
         if isinstance(data.get(mime), bytes)
     }
-    if isinstance(html := data.get('text/html'), str) and (cleaned := safe_html(html).strip()):
+    html = data.get('text/html')
+    if isinstance(html, str) and is_simple(html) and (cleaned := safe_html(html).strip()):
         safe['text/html'] = cleaned
     return safe

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -23,6 +22,7 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from lagent.actions.interpreter import SandboxError
 from lagent.console import printable
@@ -75,7 +75,7 @@ class Pages:
             It, for any ASGI server.
         """
         static = StaticFiles(packages=[('lagent.ui', 'static')])
-        one = '/s/{number:int}'
+        one = '/s/{number}'
         routes: list[Any] = [
             Route('/', self.whole),
             Route('/enter', self.enter),
@@ -133,9 +133,8 @@ class Pages:
         if self.live.is_full:
             raise HTTPException(503, 'Too many pages are open.')
         last = request.headers.get('last-event-id', request.query_params.get('seen', ''))
-        seen = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else 0
         return StreamingResponse(
-            self.live.events(seen, self._shown(request)), media_type='text/event-stream'
+            self.live.events(_number(last), self._shown(request)), media_type='text/event-stream'
         )
 
     async def code_css(self, request: Request) -> Response:
@@ -218,41 +217,55 @@ class Pages:
         try:
             async with self._transfers:
                 path = await asyncio.to_thread(fetch, folder)
-            clean = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
             if is_shown:
-                return FileResponse(
+                return _Copy(
                     path,
                     headers={'content-security-policy': FRAMED},
                     media_type=await asyncio.to_thread(_picture_type, path),
-                    background=clean,
+                    folder=folder,
                 )
-            return FileResponse(
+            return _Copy(
                 path,
                 headers={'content-security-policy': FRAMED},
                 media_type='application/octet-stream',
                 filename=safe_name(path.name),
-                background=clean,
+                folder=folder,
             )
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
     def _session(self, request: Request) -> Session:
-        session = self._sessions.get(request.path_params['number'])
+        session = self._sessions.get(_number(request.path_params['number']))
         if session is None:
             raise HTTPException(404, 'There is no such session.')
         return session
 
     def _shown(self, request: Request) -> list[Session]:
-        numbers = dict.fromkeys(
-            int(each) for each in request.query_params.getlist('s') if each.isdecimal()
-        )
+        numbers = dict.fromkeys(filter(None, map(_number, request.query_params.getlist('s'))))
         found = [self._sessions.get(number) for number in list(numbers)[:MOST_SHOWN]]
         return [session for session in found if session is not None]
 
     def _message(self, title: str, text: str, status: int, target: str = '') -> Response:
         html = self._page.template('message', title=title, text=text, target=target)
         return HTMLResponse(html, status)
+
+
+class _Copy(FileResponse):
+    """A file in a folder of its own that is removed in the end, also when nothing was sent.
+
+    A background task would not do: a bad ``Range`` is answered without it.
+    """
+
+    def __init__(self, path: Path, *, folder: Path, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._folder = folder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def safe_name(name: str) -> str:
@@ -266,6 +279,11 @@ def safe_name(name: str) -> str:
     """
     last = PurePosixPath(printable(name)).name.replace('\\', '_')
     return ''.join(each for each in last if each.isprintable())[:200] or 'file'
+
+
+def _number(text: str) -> int:
+    """A number of an address; 0, which is no session's and before all changes, for what is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 def _picture_type(path: Path) -> str:

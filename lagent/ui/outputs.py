@@ -10,14 +10,15 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from lagent.analysis.sanitize import safe_html, styled_html
+from lagent.analysis.sanitize import is_simple, safe_html, styled_html
 from lagent.console import drawn_cell
 from lagent.ui.text import shown
 
 IMAGES = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml')
 _LARGEST = 16 << 20  # bytes of one image
 _ALL = 128 << 20  # bytes of all that a session keeps
-_MOST_HTML = 400_000  # characters that are cleaned for the page
+_CELL_HTML = 200_000  # characters of a cell's HTML that are cleaned
+_CELL_CLEANED = 1_000_000  # bytes of it that are kept
 _ALT = 300
 
 
@@ -67,6 +68,50 @@ class Media:
         self._size = 0
 
 
+class Html:
+    """Cleans the HTML of one cell, each piece once, until there is too much of it.
+
+    Args:
+        media: where HTML with its own styles is kept.
+        tables: where HTML for the page itself is kept.
+    """
+
+    def __init__(self, media: Media, tables: Media) -> None:
+        self._media, self._tables = media, tables
+        self._cleaned: dict[str, tuple[str | None, str | None]] = {}
+        self._given = self._kept = 0
+
+    def clean(self, html: str) -> tuple[str | None, str | None] | None:
+        """Clean HTML.
+
+        Args:
+            html: any HTML.
+
+        Returns:
+            The names of what is for the page itself, and of what has its own styles; None for
+            what is too large.
+        """
+        if html in self._cleaned:
+            return self._cleaned[html]
+        if self._given + len(html) > _CELL_HTML or not is_simple(html):
+            return None
+        self._given += len(html)
+        is_plain = 'class="dataframe"' in html  # pandas' own, which has no styles to lose
+        table, frame = (
+            cleaned.strip().encode('utf-8', 'replace')
+            for cleaned in (safe_html(html), '' if is_plain else styled_html(html))
+        )
+        if self._kept + len(table) + len(frame) > _CELL_CLEANED:
+            return None
+        self._kept += len(table) + len(frame)
+        names = (
+            self._tables.keep('text/html', table) if table else None,
+            self._media.keep('text/html', frame) if frame else None,
+        )
+        self._cleaned[html] = names
+        return names
+
+
 @dataclass(frozen=True)
 class Grid:
     """A data frame as the page shows it.
@@ -114,7 +159,7 @@ class Shown:
         image: name of its image in `Media`.
         grid: the data frame that it is.
         markdown: its Markdown.
-        table: HTML that was cleaned.
+        table: name of its HTML for the page itself; see `Html`.
         frame: name of its HTML in `Media`, with its own styles.
         notes: what is left out.
     """
@@ -124,7 +169,7 @@ class Shown:
     image: str | None = None
     grid: Grid | None = None
     markdown: str = ''
-    table: str = ''
+    table: str | None = None
     frame: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -142,12 +187,13 @@ class Shown:
         return cls(kind, shown(text))
 
     @classmethod
-    def of(cls, output: Any, media: Media) -> 'Shown':
+    def of(cls, output: Any, media: Media, html: Html) -> 'Shown':
         """Any output.
 
         Args:
             output: a `sandbox.Output`.
-            media: where its image and its HTML are kept.
+            media: where its image is kept.
+            html: cleans its HTML.
 
         Returns:
             How it is shown.
@@ -155,7 +201,7 @@ class Shown:
         text = shown(output.text)
         notes = tuple(
             f'{shown(mime, 100)}, {size:,} bytes, is too large and was left out'
-            for mime, size in output.left_out.items()
+            for mime, size in output.missing.items()
         )
         for mime in IMAGES:
             if (data := _bytes(output.data.get(mime))) is None:
@@ -166,17 +212,12 @@ class Shown:
             notes += (f'{mime}, {len(data):,} bytes, is too large to be shown',)
         if output.table is not None and output.table.columns:
             return cls(output.kind, text, grid=Grid.of(output.table), notes=notes)
-        html = output.data.get('text/html')
-        if isinstance(html, str) and html.strip():
-            is_plain = 'class="dataframe"' in html  # pandas' own, which has no styles to lose
-            frame, table = None, ''
-            if len(html) <= _MOST_HTML:
-                table = safe_html(html).strip()
-                styled = b'' if is_plain else styled_html(html).strip().encode('utf-8', 'replace')
-                frame = media.keep('text/html', styled) if styled else None
-            else:
-                notes += (f'text/html, {len(html):,} characters, is too large to be shown',)
-            return cls(output.kind, text, table=table, frame=frame, notes=notes)
+        source = output.data.get('text/html')
+        if isinstance(source, str) and source.strip():
+            if (names := html.clean(source)) is None:
+                notes += (f'text/html, {len(source):,} characters, is too large to be shown',)
+                return cls(output.kind, text, notes=notes)
+            return cls(output.kind, text, table=names[0], frame=names[1], notes=notes)
         if isinstance(markdown := output.data.get('text/markdown'), str):
             return cls(output.kind, text, markdown=shown(markdown), notes=notes)
         if isinstance(latex := output.data.get('text/latex'), str):

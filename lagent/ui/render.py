@@ -14,7 +14,7 @@ from lagent.ui.markdown import code_html, markdown_html, own_name
 from lagent.ui.session import Session
 from lagent.ui.sessions import Sessions
 
-_CACHED = 1_000  # blocks
+_CACHED = 16 << 20  # characters of blocks
 
 
 class Page:
@@ -43,6 +43,7 @@ class Page:
         self._base = base
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[int, int], tuple[int, str]] = OrderedDict()
+        self._cached = 0
 
     def whole(self, shown: list[Session]) -> str:
         """The whole page.
@@ -122,10 +123,10 @@ class Page:
             markdown=lambda text: markdown_html(text, functools.partial(self._link, session)),
         )
         with self._lock:
+            self._cached += len(html) - len(self._cache.pop(key, (0, ''))[1])
             self._cache[key] = (block['changed'], html)
-            self._cache.move_to_end(key)
-            if len(self._cache) > _CACHED:
-                self._cache.popitem(last=False)
+            while self._cached > _CACHED:
+                self._cached -= len(self._cache.popitem(last=False)[1][1])
         return html
 
     def _link(self, session: Session, target: str) -> str | None:

@@ -11,6 +11,7 @@ itself (``Origin``, ``Sec-Fetch-Site``) with a header that no form can send.
 import hmac
 import ipaddress
 import secrets
+import socket
 import threading
 from collections.abc import Callable
 from urllib.parse import quote, urlsplit
@@ -165,7 +166,7 @@ def is_own_host(header: str, bound: str) -> bool:
         name = urlsplit(f'//{header}').hostname or ''
     except ValueError:
         return False
-    if name in ('localhost', bound):
+    if name in ('localhost', bound.lower(), called(bound).lower()):  # `hostname` is in lower case
         return True
     try:
         address = ipaddress.ip_address(name)
@@ -174,12 +175,28 @@ def is_own_host(header: str, bound: str) -> bool:
     return address.is_loopback or not is_loopback(bound)
 
 
+def called(bound: str) -> str:
+    """What a server is called in the links to it.
+
+    Args:
+        bound: the address that it listens at.
+
+    Returns:
+        The same, but for all addresses of the machine the machine's name.
+    """
+    try:
+        is_any = ipaddress.ip_address(bound).is_unspecified
+    except ValueError:
+        return bound
+    return socket.gethostname() if is_any else bound
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == 'localhost'
+        return host.lower() == 'localhost'
 
 
 def _equal(given: str, right: str) -> bool:

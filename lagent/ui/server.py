@@ -19,7 +19,7 @@ from rich.text import Text
 from lagent.errors import ConfigError
 from lagent.llms.effect import model_name
 from lagent.ui.app import Pages
-from lagent.ui.security import Keys, is_loopback
+from lagent.ui.security import Keys, called, is_loopback
 from lagent.ui.sessions import Sessions
 
 _GRACE = 2  # seconds that open connections have when the server ends
@@ -112,7 +112,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _origin(host: str, port: int) -> str:
-    name = {'0.0.0.0': socket.gethostname(), '::': socket.gethostname()}.get(host, host)  # noqa: S104
+    name = called(host)
     return f'http://[{name}]:{port}' if ':' in name else f'http://{name}:{port}'
 
 

@@ -22,8 +22,11 @@ from lagent.ui.turn import Turn
 
 _MOST_BLOCKS = 400
 _MOST_FILES = 500
-_MOST_WAITING = 8
+_MOST_WAITING = 200  # files dropped into the page at once, one job each
+_MOST_UPLOADED = 8 << 30  # bytes of those that wait
+_ALL_TABLES = 4 << 20  # bytes of cleaned HTML, all of which is part of the page
 _TITLE = 48
+_FULL = 'Too much is waiting in this session. Try again in a moment.'
 _INTERRUPTED = 'Interrupted; variables and files are kept.'
 
 _log = logging.getLogger(__name__)
@@ -46,13 +49,13 @@ class Session:
     """
 
     def __init__(self, number: int, dialogue: Dialogue, changes: Changes) -> None:
-        self.number, self.media = number, Media()
+        self.number, self.media, self.tables = number, Media(), Media(_ALL_TABLES)
         self._dialogue, self._changes = dialogue, changes
         self._lock = threading.RLock()
         self._blocks: list[Block] = []
         self._next = 1
         self._turn: Turn | None = None
-        self._waiting = 0
+        self._waiting = self._uploaded = 0
         self._worker = ThreadPoolExecutor(1, f'lagent-ui-{number}')
         self._given: set[str] = set()
         self.closed = False
@@ -106,12 +109,13 @@ class Session:
             question: the question.
 
         Raises:
-            Refused: another one is being answered.
+            Refused: another one is being answered, or too much is waiting.
         """
         with self._lock:
             if self._turn is not None:
                 raise Refused('Another question is being answered. Wait for it, or stop it first.')
-            self._turn = turn = Turn(self._add, self._change, self.media)
+            self._refuse_full()  # before anything is changed: nothing would change it back
+            self._turn = turn = Turn(self._add, self._change, self.media, self.tables)
             self.is_stopping = False
             self._dialogue.begin()
             if not self.title:
@@ -143,7 +147,12 @@ class Session:
         Raises:
             Refused: too much is waiting.
         """
-        self._submit(self._upload_and_remove, name, path)
+        size = path.stat().st_size
+        with self._lock:
+            if self._uploaded + size > _MOST_UPLOADED:
+                raise Refused(_FULL)
+            self._submit(self._upload_and_remove, name, path, size)
+            self._uploaded += size
 
     def undo(self) -> None:
         """Take back the last question.
@@ -204,12 +213,13 @@ class Session:
             turn.close()
             with self._lock:
                 self._touch(lambda: setattr(self, '_turn', None))
+            if turn.ran:
+                with self._told():
+                    self._list_files()
         if str(answer.content) != turn.last_reply:
             self._note(str(answer.content), 'error' if answer.type == 'limit' else 'info')
         if made := made_for(answer):
             self._add(Made(files=made))
-        if turn.ran:
-            self._list_files()
 
     def _upload(self, paths: list[Path] | dict[str, Path]) -> None:
         profiles = self._dialogue.upload(paths)
@@ -217,11 +227,13 @@ class Session:
         self._add(Uploaded(profiles=profiles))
         self._list_files()
 
-    def _upload_and_remove(self, name: str, path: Path) -> None:
+    def _upload_and_remove(self, name: str, path: Path, size: int) -> None:
         try:
             self._upload({name: path})
         finally:
             _remove(path)
+            with self._lock:
+                self._uploaded -= size
 
     def _undo(self) -> None:
         question = self._dialogue.undo()
@@ -242,6 +254,7 @@ class Session:
         self._dialogue.reset()
         with self._lock:
             self.media.clear()
+            self.tables.clear()
             self.title, self.files, self._given = '', [], set()
             self._rewrite([])
         if self._dialogue.initial_files:
@@ -269,10 +282,7 @@ class Session:
 
     def _submit(self, work: Callable[..., None], *args: Any) -> None:
         with self._lock:
-            if self.closed:
-                raise Refused('This session is closed.')
-            if self._waiting >= _MOST_WAITING:
-                raise Refused('Too much is waiting in this session. Try again in a moment.')
+            self._refuse_full()
             self._touch(lambda: setattr(self, '_waiting', self._waiting + 1))
             self._worker.submit(self._work, work, args)
 
@@ -296,6 +306,12 @@ class Session:
         except Exception as error:  # noqa: BLE001 - told and logged; the page goes on
             _log.exception('a session of the page failed')
             self._note(f'{type(error).__name__}; the log of `lagent ui` says more.', 'error')
+
+    def _refuse_full(self) -> None:
+        if self.closed:
+            raise Refused('This session is closed.')
+        if self._waiting >= _MOST_WAITING:
+            raise Refused(_FULL)
 
     def _refuse_busy(self) -> None:
         if self.is_busy:

@@ -12,7 +12,7 @@ from lagent.effects import Effect, Event
 from lagent.errors import RunCancelled
 from lagent.flow import Flow, call, run
 from lagent.ui.blocks import Block, Cell, Reply
-from lagent.ui.outputs import Media, Shown
+from lagent.ui.outputs import Html, Media, Shown
 
 _MAX_CODE = 64_000  # characters of a cell's code that are shown
 
@@ -24,6 +24,7 @@ class Turn:
         add: adds a block to the page.
         change: changes a block: calls the function, then tells who looks at the page.
         media: where images are kept.
+        tables: where HTML for the page itself is kept.
 
     Attributes:
         last_reply: the last reply of a model.
@@ -35,8 +36,10 @@ class Turn:
         add: Callable[[Block], None],
         change: Callable[[Block, Callable[[], None]], None],
         media: Media,
+        tables: Media,
     ) -> None:
-        self._add, self._change, self._media = add, change, media
+        self._add, self._change, self._media, self._tables = add, change, media, tables
+        self._html = Html(media, tables)
         self._stopped: Future[None] = Future()
         self._lock = threading.Lock()
         self._over = False
@@ -137,6 +140,7 @@ class Turn:
 
     def _kernel_begin(self, event: Event) -> None:
         self.ran = True
+        self._html = Html(self._media, self._tables)
         self._cell = Cell(code=printable(str(event.effect.payload)[:_MAX_CODE]))
         self._add(self._cell)
 
@@ -147,14 +151,14 @@ class Turn:
         if output.kind in ('stdout', 'stderr'):
             self._change(cell, lambda: cell.add_text(output.kind, output.text))
         else:
-            shown = Shown.of(output, self._media)
+            shown = Shown.of(output, self._media, self._html)
             self._change(cell, lambda: cell.add(shown))
 
     def _kernel_end(self, event: Event) -> None:
         if (cell := self._cell) is None:
             return
         result = event.data
-        shown = [Shown.of(output, self._media) for output in result.outputs]
+        shown = [Shown.of(output, self._media, self._html) for output in result.outputs]
 
         def end() -> None:
             cell.replace(shown)

@@ -11,7 +11,7 @@ import pytest
 from lagent.actions import Interpreter
 from lagent.actions.interpreter import carried
 from lagent.analysis import NotebookCell, read_notebook, to_notebook, write_notebook
-from lagent.analysis.sanitize import safe_bundle, safe_html, safe_markdown
+from lagent.analysis.sanitize import is_simple, safe_bundle, safe_html, safe_markdown
 from lagent.errors import ExtraMissing
 from lagent.memory import Memory
 from lagent.prompts.parsers import CodeParser
@@ -128,6 +128,29 @@ def test_html_of_outputs_is_cleaned_and_what_can_be_executed_is_left_out():
         assert word not in safe['text/html']
     assert safe_html('a < b') == 'a &lt; b'
     assert safe_bundle({'text/html': '<script>1</script>'}) == {}
+
+
+@pytest.mark.parametrize(
+    'html',
+    [
+        '<ul><li>' * 10_000,
+        '<b>' * 6_000,
+        'x' * 60_000,
+        # Each paragraph opens all of them again.
+        '<p>' + ''.join(f'<b a={n}>' for n in range(1_000)) + '<p>x' * 1_000,
+        "<p><b style='" + 'x' * 30_000 + "'>" + '<p>x' * 2_000,
+    ],
+    ids=['nested', 'tags', 'long', 'formatting', 'styles'],
+)
+def test_html_that_takes_long_to_clean_or_grows_by_it_is_left_out(html):
+    assert not is_simple(html)
+    assert safe_bundle({'text/html': html, 'image/png': b'a'}) == {'image/png': 'YQ=='}
+
+
+def test_tables_that_people_make_are_simple():
+    row = '<tr>' + ''.join(f'<td style="color:red"><b>{n}</b></td>' for n in range(20)) + '</tr>'
+    assert is_simple(f'<table class="dataframe">{row * 40}</table>')
+    assert is_simple('<p><a href="http://example.org/">a</a> <b class="x">b</b></p>' * 100)
 
 
 @pytest.mark.parametrize(

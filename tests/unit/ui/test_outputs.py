@@ -2,13 +2,28 @@
 
 import pytest
 
-from lagent.analysis.sanitize import styled_html
-from lagent.ui.outputs import Grid, Media, Shown, chart_words
+from lagent.analysis.sanitize import safe_html, styled_html
+from lagent.ui.outputs import Grid, Html, Media, Shown, chart_words
 from lagent.ui.text import Growing, shown
-from sandbox import Output
-from sandbox.rich import Chart, ChartAxes, ChartAxis, ChartSeries, Column, Table
+from lagent.view import ModelView
+from sandbox import ExecutionResult, Output
+from sandbox.rich import (
+    CHART_MIME,
+    TABLE_MIME,
+    Chart,
+    ChartAxes,
+    ChartAxis,
+    ChartSeries,
+    Column,
+    Table,
+)
 
 PNG = b'\x89PNG\r\n\x1a\n' + bytes(100)
+
+
+def seen(output):
+    media = Media()
+    return Shown.of(output, media, Html(media, Media()))
 
 
 @pytest.mark.parametrize(
@@ -59,29 +74,81 @@ def test_media_are_kept_once_and_the_oldest_go_first():
 def test_an_image_is_kept_beside_and_has_words():
     media = Media()
     output = Output('display', 'Figure with 1 axes', {'image/png': PNG, 'text/html': '<b>x</b>'})
-    found = Shown.of(output, media)
+    found = Shown.of(output, media, Html(media, Media()))
     assert media.get(found.image) == ('image/png', PNG)
-    assert (found.text, found.table, found.frame) == ('Figure with 1 axes', '', None)
-    assert Shown.of(Output('display', '', {'image/svg+xml': '<svg/>'}), media).text == 'plot'
+    assert (found.text, found.table, found.frame) == ('Figure with 1 axes', None, None)
+    svg = Output('display', '', {'image/svg+xml': '<svg/>'})
+    assert Shown.of(svg, media, Html(media, Media())).text == 'plot'
 
 
 def test_html_is_cleaned_for_the_page_and_keeps_its_styles_beside_it():
     media = Media()
     html = '<table id=told onclick=x()><tr><td style="color:red">1</td></tr></table>'
     html += '<script>x()</script>'
-    found = Shown.of(Output('result', '1', {'text/html': html}), media)
-    assert found.table == '<table><tbody><tr><td>1</td></tr></tbody></table>'
+    tables = Media()
+    found = Shown.of(Output('result', '1', {'text/html': html}), media, Html(media, tables))
+    assert tables.get(found.table) == (
+        'text/html',
+        b'<table><tbody><tr><td>1</td></tr></tbody></table>',
+    )
     assert media.get(found.frame) == (
         'text/html',
         b'<table id="told"><tbody><tr><td style="color:red">1</td></tr></tbody></table>',
     )
     frame = '<table class="dataframe"><tr><td>1</td></tr></table>'
-    assert Shown.of(Output('result', '1', {'text/html': frame}), media).frame is None
+    output = Output('result', '1', {'text/html': frame})
+    assert Shown.of(output, media, Html(media, tables)).frame is None
+
+
+def test_what_a_cell_leaves_of_its_html_is_bounded():
+    media, tables = Media(), Media()
+    html = Html(media, tables)
+    outputs = [
+        Output('display', str(at), {'text/html': f'{"&" * 40_000}{at}'}) for at in range(100)
+    ]
+    found = [Shown.of(output, media, html) for output in outputs]
+    kept = {each.table for each in found if each.table}
+    assert kept
+    assert sum(len(tables.get(name)[1]) for name in kept) <= 1_000_000
+    left_out = [each for each in found if not each.table]
+    assert all('is too large to be shown' in each.notes[0] for each in left_out)
+    assert left_out[-1].text == '99'
+
+
+def test_what_a_session_leaves_of_its_html_is_bounded():
+    media, tables = Media(), Media(limit=500_000)
+    for at in range(20):
+        output = Output('display', '', {'text/html': f'{"&" * 10_000}{at}'})
+        last = Shown.of(output, media, Html(media, tables))
+    assert sum(len(data) for _, data in tables._kept.values()) <= 500_000
+    assert tables.get(last.table) is not None
+
+
+def test_data_that_the_text_says_too_is_not_said_to_be_left_out():
+    output = Output('result', 'a  b', left_out={TABLE_MIME: 1_000, CHART_MIME: 9, 'text/html': 7})
+    assert output.missing == {'text/html': 7}
+    assert seen(output).notes == ('text/html, 7 bytes, is too large and was left out',)
+    result = ExecutionResult(outcome='ok', outputs=(output,))
+    for text in (result.text, ModelView().text([result])):
+        assert 'text/html left out: 7 bytes' in text
+        assert 'lagent' not in text
+
+
+def test_html_is_cleaned_once(monkeypatch):
+    cleaned = []
+    monkeypatch.setattr(
+        'lagent.ui.outputs.safe_html', lambda html: cleaned.append(html) or safe_html(html)
+    )
+    media = Media()
+    html = Html(media, Media())
+    output = Output('display', '1', {'text/html': '<i>1</i>'})
+    assert Shown.of(output, media, html) == Shown.of(output, media, html)
+    assert cleaned == ['<i>1</i>']
 
 
 def test_what_is_too_large_is_said():
     output = Output('display', 'x', {'image/png': bytes(17 << 20)}, left_out={'text/html': 5_000})
-    found = Shown.of(output, Media())
+    found = seen(output)
     assert found.image is None
     assert any('17,825,792 bytes' in note for note in found.notes)
     assert any('5,000 bytes' in note for note in found.notes)
@@ -132,6 +199,6 @@ def test_a_figure_has_words_for_those_who_do_not_see_it():
 
 def test_markdown_and_formulas_are_shown_by_their_sources():
     about = 'IPython.core.display.Markdown object'
-    found = Shown.of(Output('display', about, {'text/markdown': '**b**\x1b[0m'}), Media())
+    found = seen(Output('display', about, {'text/markdown': '**b**\x1b[0m'}))
     assert found.markdown == '**b**'
-    assert Shown.of(Output('display', about, {'text/latex': '$x$'}), Media()).text == '$x$'
+    assert seen(Output('display', about, {'text/latex': '$x$'})).text == '$x$'

@@ -3,14 +3,18 @@
 import asyncio
 import hashlib
 import re
+import socket
 from importlib import resources
 
+import httpx
 import pytest
 
-from lagent.ui.app import safe_name
+from lagent.ui.app import Pages, safe_name
 from lagent.ui.changes import Changes
 from lagent.ui.live import event
 from lagent.ui.security import Keys, is_loopback, is_own_host
+from lagent.ui.server import _origin
+from lagent.ui.sessions import Sessions
 
 
 @pytest.mark.parametrize(
@@ -28,14 +32,33 @@ from lagent.ui.security import Keys, is_loopback, is_own_host
         ('192.168.1.2:80', '0.0.0.0', True),
         ('evil.example', '0.0.0.0', False),
         ('work.lan:80', 'work.lan', True),
+        ('work.lan:80', 'Work.lan', True),
+        ('WORK.lan:80', 'work.lan', True),
+        ('machine-7:80', '0.0.0.0', True),
+        ('machine-7:80', '0:0:0:0:0:0:0:0', True),
+        ('machine-7:80', '127.0.0.1', False),
     ],
 )
-def test_a_name_that_strangers_can_lead_here_is_not_ours(header, bound, expected):
+def test_a_name_that_strangers_can_lead_here_is_not_ours(monkeypatch, header, bound, expected):
+    monkeypatch.setattr(socket, 'gethostname', lambda: 'Machine-7')
     assert is_own_host(header, bound) is expected
 
 
+@pytest.mark.parametrize(
+    'host', ['0.0.0.0', '::', '127.0.0.1', '::1', 'MyHost.lan', '192.168.1.2', '2001:db8::1']
+)
+async def test_the_link_that_is_printed_opens_the_page(monkeypatch, host):
+    monkeypatch.setattr(socket, 'gethostname', lambda: 'Machine-7')
+    keys = Keys()
+    app = Pages(Sessions(None), keys, 'scripted').app(host)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as browser:
+        answer = await browser.get(keys.link(_origin(host, 8000)))
+        assert answer.status_code == 200, answer.text
+        assert keys.cookie in answer.headers['set-cookie']
+
+
 def test_loopback():
-    assert [is_loopback(each) for each in ('127.0.0.2', '::1', 'localhost')] == [True] * 3
+    assert [is_loopback(each) for each in ('127.0.0.2', '::1', 'LocalHost')] == [True] * 3
     assert [is_loopback(each) for each in ('0.0.0.0', '::', 'work.lan', '')] == [False] * 4
 
 
