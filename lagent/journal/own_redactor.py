@@ -45,9 +45,9 @@ def check_redactor(run: Run, redactor: Redactor | None) -> None:
     raise RedactorMissing(
         f'Run {run.id!r} began with a redactor of your own ({begun["values"]} values and '
         f'{begun["rules"]} rules), and {now}: its secrets would be written and shown. Nothing was '
-        'done. Give the same redactor to run(redactor=...), rerun or record, or let the function '
-        'that makes the agent set its `redactor`: name it with --agent MODULE:FUNCTION, unless the '
-        'run has it as its factory.'
+        'done. Give the same redactor to run(redactor=...), rerun, record, edit or reject, or let '
+        'the function that makes the agent set its `redactor`: name it with --agent '
+        'MODULE:FUNCTION, unless the run has it as its factory.'
     )
 
 
