@@ -142,6 +142,49 @@ def test_an_error_that_ended_the_run_is_tried_again_whatever_other_tasks_did(run
     assert worker.done == []
 
 
+@pytest.mark.parametrize('then', ['nothing', 'a note', 'a note of its task'])
+def test_an_error_that_another_one_was_raised_for_is_tried_again(run, then):
+    """It ended the run without being named, unless its own task went on after it."""
+    is_down = True
+
+    def model(_: Any) -> str:
+        if is_down:
+            raise ConnectionError('503')
+        return 'fine'
+
+    async def way(worker: Worker) -> Any:
+        async def ask() -> str:
+            try:
+                return await worker.say()
+            except ConnectionError:
+                if then != 'nothing':
+                    told = worker.note('down')
+                    await (asyncio.create_task(told) if then == 'a note of its task' else told)
+                raise RuntimeError('the model is down')  # noqa: B904 - what it says not
+
+        async def notes() -> str:
+            for line in 'abc':
+                await worker.note(line)
+            return 'noted'
+
+        said, noted = await asyncio.gather(ask(), notes(), return_exceptions=True)
+        if isinstance(said, Exception):
+            raise said
+        return [said, noted]
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            run(way, model)
+    is_down = False
+    if then != 'nothing':
+        with pytest.raises(RuntimeError):
+            run(way, model)
+        return
+    worker = run(way, model)
+    assert worker.answer == ['fine', 'noted']
+    assert worker.done == []
+
+
 @pytest.mark.parametrize('depth', [1, 2])
 def test_an_error_is_history_if_all_that_came_after_it_is_in_branches(run, depth):
     def way(*, dies: bool) -> Way:
