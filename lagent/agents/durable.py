@@ -103,7 +103,7 @@ def rerun_turn(
             journal.close()
 
 
-_PARTS = {'messages', 'session', 'kwargs', 'state'}
+_PARTS = {'messages': list, 'session': Hashable, 'kwargs': dict, 'state': dict}
 
 
 class _Turn:
@@ -235,7 +235,9 @@ class _Turn:
                 f'Run {found.id!r} was recorded around code of your own, and no call of an agent: '
                 'only that code can take its way again.'
             )
-        if not isinstance(opening, dict) or not opening.keys() >= _PARTS:
+        if not isinstance(opening, dict) or not all(
+            name in opening and isinstance(opening[name], kind) for name, kind in _PARTS.items()
+        ):
             raise damaged(f'it does not say what run {found.id!r} was asked')
         self.opening = opening
 
