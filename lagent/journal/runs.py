@@ -318,13 +318,14 @@ def record(
     options = Options(run_id=run_id, approval=approval, on_unknown=on_unknown, redactor=redactor)
     with opened(where) as journal:
         found = find(journal, run_id)
+        if found is not None:
+            check_redactor(found, redactor)
         if found is not None and found.status == 'done':
             yield RecordedRun(found.id, answer_of(journal, found), is_done=True)
             return
         if found is None:
             recording = begin(journal, options, run_id or uuid.uuid4().hex, title, None)
         else:
-            check_redactor(found, redactor)
             recording = take_up(journal, options, found.id)
         run = RecordedRun(recording.run.id)
         try:

@@ -154,10 +154,24 @@ def test_plain_code_needs_as_much_as_it_began_with(
     if is_enough:
         with record(path, 'r', redactor=now) as run:
             run.answer = 42
-        with record(path, 'r') as run:
+        with record(path, 'r', redactor=now) as run:
             assert run.answer == 42
         return
     with pytest.raises(RedactorMissing), record(path, 'r', redactor=now):
+        pytest.fail('the block was executed')
+
+
+@pytest.mark.parametrize('way', ['record', 'run'])
+def test_a_run_that_has_ended_shows_nothing_without_it_either(tmp_path: Path, way: str) -> None:
+    path, known = tmp_path / 'runs.db', Redactor([SECRET])
+    if way == 'run':
+        made().run('q', run_id='r', journal=path, redactor=known)
+        with pytest.raises(RedactorMissing):
+            made().run(run_id='r', journal=path)
+        return
+    with record(path, 'r', redactor=known) as run:
+        run.answer = 42
+    with pytest.raises(RedactorMissing), record(path, 'r'):
         pytest.fail('the block was executed')
 
 
