@@ -92,6 +92,19 @@ def passed(scope: Scope, position: str) -> None:
     _last.set((scope, position))
 
 
+def came_before(run_id: str) -> str | None:
+    """The effect that the calling task, or the one that has begun it, has had before.
+
+    Args:
+        run_id: the run that it should be part of.
+
+    Returns:
+        Its position; None if there was none.
+    """
+    scope, position = _last.get() or (None, '')
+    return position if scope is not None and scope.run_id == run_id else None
+
+
 @contextmanager
 def entered(scope: Scope) -> Iterator[None]:
     """Count the effects of the ``with`` block in a scope.

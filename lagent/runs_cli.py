@@ -27,7 +27,7 @@ from lagent.journal import decisions, pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
-from lagent.journal.errors import Diverged
+from lagent.journal.errors import Diverged, NothingToDecide
 from lagent.journal.lease import describe, is_gone
 from lagent.journal.rerunning import nothing_done
 from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
@@ -95,7 +95,7 @@ def list_(
         for run in journal.runs(status, limit):
             about = run.title
             if run.status == 'suspended':
-                about = f'waits: {_request(pending(journal, run.id))}  {about}'
+                about = f'{_waits(journal, run)}  {about}'
             table.add_row(
                 run.id,
                 _status(run),
@@ -309,6 +309,16 @@ def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], wor
             typer.echo('It takes the place of:')
         typer.echo(_indented(pretty(plain(journal, request.body['payload'])), None))
         typer.echo(f'Go on with: lagent runs resume {run.id}')
+
+
+def _waits(journal: Journal, run: Run) -> str:
+    """What a suspended run waits for; one that can't be read must not hide the others."""
+    try:
+        return f'waits: {_request(pending(journal, run.id))}'
+    except NothingToDecide:
+        return 'waits for no decision of its own, but maybe for a run inside of it'
+    except JournalError as error:
+        return str(error)
 
 
 def _request(request: Record) -> str:

@@ -209,7 +209,7 @@ class Resumption:
         names = (self._name, f'{self._name}.{EXECUTE}')
         before = [cell for cell in recording.effects() if cell.name in names]
         given = recording.noted(self._given_key()) or _NOTHING_GIVEN
-        if given['container'] == box.container_id:
+        if given['container'] is not None and given['container'] == box.container_id:
             return None
         files = yield from given_files.restore(box, given['files'], self._about(box).given)
         for path in files.there:

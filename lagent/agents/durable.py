@@ -4,7 +4,7 @@ import uuid
 import weakref
 from collections.abc import Hashable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from lagent.context import resolve_session, run_context
 from lagent.errors import JournalError, RunSuspended
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from lagent.agents.base import Agent
 
 
-@runtime_checkable
 class Keeper(Protocol):
     """What an agent works with, and what has something of a session that a run may need again."""
 
@@ -104,7 +103,7 @@ def rerun_turn(
             journal.close()
 
 
-_PARTS = {'messages', 'session', 'kwargs', 'state'}
+_PARTS = {'messages': list, 'session': Hashable, 'kwargs': dict, 'state': dict}
 
 
 class _Turn:
@@ -236,7 +235,9 @@ class _Turn:
                 f'Run {found.id!r} was recorded around code of your own, and no call of an agent: '
                 'only that code can take its way again.'
             )
-        if not isinstance(opening, dict) or not opening.keys() >= _PARTS:
+        if not isinstance(opening, dict) or not all(
+            name in opening and isinstance(opening[name], kind) for name, kind in _PARTS.items()
+        ):
             raise damaged(f'it does not say what run {found.id!r} was asked')
         self.opening = opening
 
@@ -275,8 +276,13 @@ class _Turn:
 def _keepers(agent: 'Agent') -> Iterator[Keeper]:
     for _, layer in agent.named_layers():
         for part in vars(layer).values():
-            if isinstance(part, Keeper):
+            if _is_keeper(part):
                 yield part
+
+
+def _is_keeper(part: Any) -> TypeGuard[Keeper]:
+    # What its class says: a proxy or a mock has every attribute that it is asked for.
+    return hasattr(type(part), '_begin_run')
 
 
 def message_of(message: Any) -> AgentMessage:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from lagent.actions.json_schema import function_name
 from lagent.context import RunContext
 from lagent.effects import Effect
 
@@ -13,8 +14,8 @@ class Approval:
 
     Attributes:
         kernel: all code that is run, by interpreters and by tools.
-        tools: the tools of these names (``Tool`` for all of its APIs, or ``Tool.api``), however a
-            model writes them; True for all tools.
+        tools: the tools of these names (``Tool`` for all of its APIs, ``Tool.api``, or ``Tool-api``
+            as providers write it), however a model writes them; True for all tools.
         network: what can reach other machines, as far as tools and interpreters declare it.
         tokens_above: model calls of a run that has used more tokens already.
         cost_above: model calls of a run that has cost more already, by the `RunLimits.prices` that
@@ -60,5 +61,7 @@ class Approval:
     def _names(self, name: str) -> bool:
         if isinstance(self.tools, bool):
             return self.tools
+        named = [self.tools] if isinstance(self.tools, str) else self.tools
         tool, _, api = name.partition('.')
-        return any(each in self.tools for each in (name, tool, f'{tool}.{api or "run"}'))
+        written = {function_name(each) for each in (name, tool, f'{tool}.{api or "run"}')}
+        return not written.isdisjoint(map(function_name, named))

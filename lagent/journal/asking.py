@@ -105,10 +105,11 @@ class Doing:
         task: which task asks, see `lagent.journal.history`.
 
     Attributes:
+        number: the task that asks.
         started: when it was begun, on `time.monotonic()`; None as long as it wasn't.
     """
 
-    __slots__ = ('_task', 'asked', 'blobs', 'context', 'effect', 'position', 'started')
+    __slots__ = ('asked', 'blobs', 'context', 'effect', 'number', 'position', 'started')
 
     def __init__(
         self,
@@ -122,15 +123,15 @@ class Doing:
         self.effect, self.context, self.position = effect, context, position
         self.asked, self.blobs = asked, blobs
         self.started: float | None = None
-        self._task = task
+        self.number = task
 
     @property
     def task(self) -> list[Record]:
         """The note of which task asks for it; none where it is the run's own."""
-        if self._task == MAIN:
+        if self.number == MAIN:
             return []
         place = f'{TASK}{self.position}'
-        return [Record(type='note', position=place, time=time.time(), body=self._task)]
+        return [Record(type='note', position=place, time=time.time(), body=self.number)]
 
     def record(
         self,

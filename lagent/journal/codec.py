@@ -150,10 +150,11 @@ class Encoder:
         if TAG not in value and {*map(type, value)} <= _STR:
             text, is_secret = self._redactor.text, self._redactor.is_secret_name
             tree: dict[str, Any] = {}
+            numbers: dict[str, int] = {}
             for key, item in value.items():
                 name = text(key)
                 if name in tree:
-                    name = _another(name, tree)
+                    name = _another(name, tree, numbers)
                 if is_secret(key):
                     tree[name] = self.encode(hidden(key, item), depth)
                 elif type(item) is str:  # nearly all that there is: the messages of a model
@@ -163,10 +164,11 @@ class Encoder:
             return tree
         pairs: list[list[Any]] = []
         seen: set[str] = set()
+        numbers = {}
         for key, item in value.items():
             name, named = self.encode(key, depth), type(key) is str
             if named and type(name) is str:
-                name = _another(name, seen) if name in seen else name
+                name = _another(name, seen, numbers) if name in seen else name
                 seen.add(name)
             is_hidden = named and self._redactor.is_secret_name(key)
             pairs.append([name, self.encode(hidden(key, item) if is_hidden else item, depth)])
@@ -292,23 +294,34 @@ _READ: dict[str, Callable[[Decoder, dict[str, Any]], Any]] = {
 }
 
 
-def _another(name: str, taken: Container[str]) -> str:
-    """A name for what has the same one as something else, since both were redacted."""
-    number = 2
+def _another(name: str, taken: Container[str], numbers: dict[str, int]) -> str:
+    """A name for what has the same one as something else, since both were redacted.
+
+    Args:
+        name: the name that both have.
+        taken: all names that there are.
+        numbers: the last one that was given to each name; all below are taken.
+    """
+    number = numbers.get(name, 1) + 1
     while f'{name} {number}' in taken:
         number += 1
+    numbers[name] = number
     return f'{name} {number}'
 
 
 def _unlike(items: list[Any]) -> list[Any]:
     """Members of a set, of which some texts may be the same, since they were redacted."""
     texts = [item for item in items if type(item) is str]
-    if len(seen := set(texts)) == len(texts):
+    if len(taken := set(texts)) == len(texts):
         return items
     unlike: list[Any] = [item for item in items if type(item) is not str]
+    seen: set[str] = set()
+    numbers: dict[str, int] = {}
     for text in texts:
-        unlike.append(text if text not in unlike else _another(text, seen))
-        seen.add(unlike[-1])
+        name = _another(text, taken, numbers) if text in seen else text
+        seen.add(text)
+        taken.add(name)
+        unlike.append(name)
     return unlike
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Record
 from lagent.journal.errors import NothingToDecide, NotRecordable
+from lagent.journal.own_redactor import check_redactor
 from lagent.journal.reading import records_of
 from lagent.journal.redact import Redactor
 from lagent.journal.secret_fields import REDACTED
@@ -78,14 +79,18 @@ def reject(
         run_id: the run.
         reason: for the model.
         position: see `approve`.
-        redactor: takes secrets out of the reason.
+        redactor: takes secrets out of the reason; the one of the run, if it has one.
 
     Returns:
         The request.
 
     Raises:
         NothingToDecide: it does not wait for a decision.
+        RedactorMissing: there is a reason, and the run began with a redactor that hides what this
+            one does not.
     """
+    if reason:
+        check_redactor(journal.run(run_id), redactor)
     verdict = {'verdict': 'reject', 'reason': reason}
     return _decide(journal, run_id, verdict, position, redactor)
 
@@ -114,7 +119,9 @@ def edit(
         NotRecordable: the payload holds a secret, or ``[redacted]`` in the place of one: the
             journal, from which it is going to be done, keeps none.
         NothingToDecide: it does not wait for a decision, or for one that can't be edited.
+        RedactorMissing: the run began with a redactor that hides what this one does not.
     """
+    check_redactor(journal.run(run_id), redactor)
     request = pending(journal, run_id, position)
     if not request.body['editable']:
         raise NothingToDecide(

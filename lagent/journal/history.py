@@ -262,14 +262,15 @@ def _comes_after(error: str, later: str) -> bool:
     """Whether an effect is one that the code behind an error came to."""
     if later == error:
         return False
-    while True:
-        scope = _scope_of(later)
-        if _is_within(error, scope):
-            return True
-        group = scope.rpartition('[')[0]
-        if not group or error.startswith(f'{group}['):
+    path = _scope_of(later)
+    while not _is_within(error, path):
+        if not path.endswith(']'):
+            return False  # it belongs to an effect whose own beginning says it, if anything does
+        group = path.rpartition('[')[0]
+        if error.startswith(f'{group}['):
             return False  # what was done at the same time says nothing
-        later = group
+        path = _scope_of(group) if group.endswith('+') else group
+    return True
 
 
 def _is_within(position: str, path: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lagent.journal.contract import Run
 from lagent.journal.errors import RedactorMissing
+from lagent.journal.reading import damaged, opening
 from lagent.journal.redact import Redactor
 
 
@@ -33,10 +34,13 @@ def check_redactor(run: Run, redactor: Redactor | None) -> None:
     Raises:
         RedactorMissing: it began with a redactor, and this is none, one of another class, or one
             with fewer secrets or rules.
+        NotReadable: the journal is damaged.
     """
-    begun = (run.opening or {}).get('redactor')
+    begun = opening(run).get('redactor')
     if begun is None:
         return
+    if not _is_noted(begun):
+        raise damaged(f'it does not say with which redactor run {run.id!r} began')
     values, rules = (0, 0) if redactor is None else redactor.own
     kinds = {_name(kind) for kind in type(redactor).__mro__}
     if begun['type'] in kinds and values >= begun['values'] and rules >= begun['rules']:
@@ -45,9 +49,16 @@ def check_redactor(run: Run, redactor: Redactor | None) -> None:
     raise RedactorMissing(
         f'Run {run.id!r} began with a redactor of your own ({begun["values"]} values and '
         f'{begun["rules"]} rules), and {now}: its secrets would be written and shown. Nothing was '
-        'done. Give the same redactor to run(redactor=...), rerun or record, or let the function '
-        'that makes the agent set its `redactor`: name it with --agent MODULE:FUNCTION, unless the '
-        'run has it as its factory.'
+        'done. Give the same redactor to run(redactor=...), rerun, record, edit or reject, or let '
+        'the function that makes the agent set its `redactor`: name it with --agent '
+        'MODULE:FUNCTION, unless the run has it as its factory.'
+    )
+
+
+def _is_noted(begun: Any) -> bool:
+    kinds = {'type': str, 'values': int, 'rules': int}
+    return isinstance(begun, dict) and all(
+        isinstance(begun.get(name), kind) for name, kind in kinds.items()
     )
 
 

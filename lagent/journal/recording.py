@@ -2,6 +2,7 @@
 
 import time
 from asyncio import CancelledError
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -32,7 +33,7 @@ from lagent.journal.lease import LEASE, Heartbeat, gone
 from lagent.journal.lost import tell_lost
 from lagent.journal.reading import records_of
 from lagent.journal.redact import Redactor
-from lagent.positions import Scope, current_scope, entered, passed
+from lagent.positions import Scope, came_before, current_scope, entered, passed
 
 OnUnknown = Literal['tell', 'suspend']
 Approver = Callable[[Effect, RunContext], str | None]
@@ -72,6 +73,8 @@ class Recording:
         self._decoder = Decoder(journal.blob)
         self._history = History(records_of(journal, run.id), (run.outcome or {}).get('ended_by'))
         self._raised: list[tuple[BaseException, Record]] = []
+        self._raised_in: dict[int, list[str]] = defaultdict(list)
+        self._went_on: set[str] = set()
         self._over: LagentError | None = None
         self._kept: set[str] = set()
         self._main: Any = None
@@ -119,8 +122,9 @@ class Recording:
         asked, blobs = self._asking.record(effect)
         scope, who = current_scope() or Scope(self.run.id), self._asker()
         position, entry = self._history.take(scope, asked.digest, who)
-        passed(scope, position)
         doing = Doing(effect, context, position, asked, blobs, self._history.number_of(who))
+        self._go_on(doing.number)
+        passed(scope, position)
         if entry is not None:
             if entry.intent.digest != asked.digest:
                 text = partial(self._text_of, blobs)
@@ -167,12 +171,12 @@ class Recording:
         """Whether effects were recorded in earlier attempts."""
         return bool(self._history.entries)
 
-    def effects(self, kind: str | None = None) -> list[Record]:
+    def effects(self) -> list[Record]:
         """What was done in earlier attempts, in order: intents, with the payload that was used."""
         return [
             replace(entry.intent, body=entry.payload)
             for entry in self._history.entries.values()
-            if entry.was_done and kind in (None, entry.intent.kind)
+            if entry.was_done
         ]
 
     def decode(self, tree: Any) -> Any:
@@ -204,17 +208,31 @@ class Recording:
         """
         encoder = Encoder(self._redactor)
         if isinstance(outcome, BaseException):
-            causes = causes_of(outcome)
-            ended_by = {
-                record.position: record.time
-                for error, record in self._raised
-                if any(error is cause for cause in causes)
-            }
-            tree = {'error': encode_error(outcome, encoder), 'ended_by': ended_by}
+            tree = {'error': encode_error(outcome, encoder), 'ended_by': self._ended_by(outcome)}
         else:
             tree = {'answer': encoder.encode(outcome), 'state': encoder.encode(state)}
         self.journal.release(self.run.id, self._owner, status, tree, encoder.blobs)
         gone(self._owner)
+
+    def _ended_by(self, outcome: BaseException) -> dict[str, float]:
+        """Of which effects the errors have ended the attempt: their times by position."""
+        causes, implied = causes_of(outcome), causes_of(outcome, implied=True)
+        return {
+            record.position: record.time
+            for error, record in self._raised
+            if any(error is cause for cause in causes)
+            or (record.position not in self._went_on and any(error is one for one in implied))
+        }
+
+    def _go_on(self, task: int) -> None:
+        """Note that a task, or one that it has begun, has gone on after its errors."""
+        self._went_on.update(self._raised_in.pop(task, ()))
+        if (position := came_before(self.run.id)) is not None:
+            self._went_on.add(position)
+
+    def _has_raised(self, doing: Doing, error: BaseException, record: Record) -> None:
+        self._raised.append((error, record))
+        self._raised_in[doing.number].append(doing.position)
 
     def abandon(self) -> None:
         """Say that nothing more is done here, where the journal can't be told."""
@@ -250,7 +268,7 @@ class Recording:
         known = yield from blocking_call(self._known, doing, outcome, failed)
         replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
         if failed:
-            self._raised.append((known, outcome))
+            self._has_raised(doing, known, outcome)
             raise known
         return known
 
@@ -356,7 +374,7 @@ class Recording:
             'cut': isinstance(error, CancelledError),
         }
         record = doing.record('error', tree)
-        self._raised.append((error, record))
+        self._has_raised(doing, error, record)
         yield from blocking_call(self._append, [record], encoder.blobs)
 
 

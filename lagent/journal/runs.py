@@ -24,7 +24,7 @@ from lagent.journal.failures import decode_error
 from lagent.journal.lease import LEASE, gone, new_owner
 from lagent.journal.lost import tell_lost
 from lagent.journal.own_redactor import check_redactor, noted
-from lagent.journal.reading import opening
+from lagent.journal.reading import damaged, opening
 from lagent.journal.recording import Approver, OnUnknown, Recording
 from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import is_rerunning
@@ -149,7 +149,7 @@ def find(journal: Journal, run_id: str | None) -> Run | None:
         return None
 
 
-def begin(journal: Journal, options: Options, run_id: str, title: str, opening: Any) -> Recording:
+def begin(journal: Journal, options: Options, run_id: str, title: str, value: Any) -> Recording:
     """Add a run, and hold its lease; waits for the journal.
 
     Args:
@@ -157,14 +157,14 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
         options: how.
         run_id: its name.
         title: what it is about.
-        opening: all that is needed to begin it again.
+        value: all that is needed to begin it again.
 
     Returns:
         The first attempt.
 
     Raises:
         RunLocked: somebody else has begun a run of that id.
-        NotRecordable: something of the opening can't be written.
+        NotRecordable: something of the value can't be written.
     """
     _refuse_while_rerunning(run_id)
     if len(run_id) > _LONGEST_ID:
@@ -181,7 +181,7 @@ def begin(journal: Journal, options: Options, run_id: str, title: str, opening: 
         created=now,
         updated=now,
         opening={
-            'value': encoder.encode(opening),
+            'value': encoder.encode(value),
             'approval': encoder.encode(kept),
             'on_unknown': options.on_unknown,
             'redactor': noted(options.redactor),
@@ -213,6 +213,8 @@ def take_up(journal: Journal, options: Options, run_id: str) -> Recording:
     options = replace(options, on_unknown=options.on_unknown or begun.get('on_unknown'))
     if policy is None:
         policy = Decoder(journal.blob).decode(begun['approval'])
+        if policy not in (None, _OWN_POLICY) and not callable(policy):
+            raise damaged(f'it does not say which policy run {run_id!r} began with')
         if policy == _OWN_POLICY:
             raise PolicyMissing(
                 f'Run {run_id!r} began with an approval policy of your own. Resume it with the '
@@ -316,13 +318,14 @@ def record(
     options = Options(run_id=run_id, approval=approval, on_unknown=on_unknown, redactor=redactor)
     with opened(where) as journal:
         found = find(journal, run_id)
+        if found is not None:
+            check_redactor(found, redactor)
         if found is not None and found.status == 'done':
             yield RecordedRun(found.id, answer_of(journal, found), is_done=True)
             return
         if found is None:
             recording = begin(journal, options, run_id or uuid.uuid4().hex, title, None)
         else:
-            check_redactor(found, redactor)
             recording = take_up(journal, options, found.id)
         run = RecordedRun(recording.run.id)
         try:

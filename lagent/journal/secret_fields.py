@@ -30,7 +30,9 @@ _NUMBER = re.compile(r'-?\d{1,400}(?:\.\d{1,400})?(?:[eE][+-]?\d{1,4})?(?![\w.])
 _PLACEHOLDER = re.compile(r'[<$%{]')
 _LEAST = 8  # characters of a value whose name is not quoted: shorter ones are code as often
 _VARIABLE = re.compile(r'[A-Z][A-Z0-9_]*\Z')
-_BARE = re.compile(r'[^\s"\'`$(){}\[\],;&|<>\\]{8,}(?=[\s"\'\\]|\Z)')
+_RUN = r'[^\s"\'`$(){}\[\],;&|<>\\]'
+_BARE = re.compile(_RUN + r'{8,}+(?=[\s"\'\\]|\Z)')
+_RUN_END = re.compile(_RUN + '*+')
 _REFERENCE = re.compile(r'[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z', re.ASCII)
 _PARAMETER = re.compile(r'[^\s&#"\'<>{}\\`]+')
 _HEADER = re.compile(r'[^\s"\',;<>{}$\\`]{8,}')
@@ -59,8 +61,9 @@ def redact_fields(text: str) -> str:
         return text
     parts: list[str] = []
     done = position = 0
+    runs = _Runs(text)
     while (named := _NAMED.search(text, position)) is not None:
-        spans, position = _secrets(text, named)
+        spans, position = _secrets(text, named, runs)
         for start, end, put in spans:
             parts += text[done:start], put
             done = end
@@ -105,7 +108,26 @@ Span = tuple[int, int, str]
 """Where a secret begins and ends, and what is put there."""
 
 
-def _secrets(text: str, named: re.Match[str]) -> tuple[list[Span], int]:
+class _Runs:
+    """Finds values of variables, and looks at each run of their characters once.
+
+    Whether such a value ends as one does is the same wherever in the run it begins.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text, self._barren = text, 0
+
+    def value(self, start: int) -> re.Match[str] | None:
+        """The value that begins at a place; places are asked for from left to right."""
+        if start < self._barren:
+            return None
+        found = _BARE.match(self._text, start)
+        if found is None and (end := _RUN_END.match(self._text, start)) is not None:
+            self._barren = end.end()
+        return found
+
+
+def _secrets(text: str, named: re.Match[str], runs: _Runs) -> tuple[list[Span], int]:
     """The secrets that belong to a name, and where to go on."""
     is_quoted = named[2] is not None
     name = _name(text, named.start(), named[2]) + text[named.start() : _end_of_name(named)]
@@ -118,7 +140,7 @@ def _secrets(text: str, named: re.Match[str]) -> tuple[list[Span], int]:
         if end - start < _LEAST or _PLACEHOLDER.match(text, start):
             return [], end
         return [(start, end, REDACTED)], end
-    span = _bare(text, named, name)
+    span = _bare(text, named, name, runs)
     return ([], named.end()) if span is None else ([(*span, REDACTED)], span[1])
 
 
@@ -135,7 +157,7 @@ def _name(text: str, end: int, quote: str | None) -> str:
     return before[len(before.rstrip(_NAME)) :]
 
 
-def _bare(text: str, named: re.Match[str], name: str) -> tuple[int, int] | None:
+def _bare(text: str, named: re.Match[str], name: str, runs: _Runs) -> tuple[int, int] | None:
     """A secret without quotes, where one may be: in a URL, a header, a file of variables."""
     start, sign = named.end(), named[4]
     if named[3]:  # blanks before the sign
@@ -145,18 +167,20 @@ def _bare(text: str, named: re.Match[str], name: str) -> tuple[int, int] | None:
         if first >= 0 and text[first] in '?&':
             found = _PARAMETER.match(text, start)
         else:
-            found = _BARE.match(text, start) if _VARIABLE.match(name) else None
+            found = runs.value(start) if _VARIABLE.match(name) else None
             found = None if found is None or _REFERENCE.match(found[0]) else found
         return None if found is None else found.span()
     lowered = name.lower()
     if lowered.endswith('authorization'):
         found = _SCHEME.match(text, start)
         return None if found is None else found.span(1 if found[1] else 2)
+    if sign == '=':
+        return None
     if lowered.endswith('cookie'):
         found = _COOKIE.match(text, start)
     else:
         found = _HEADER.match(text, start) if '-' in name else None
-    return None if found is None or sign == '=' else found.span()
+    return None if found is None else found.span()
 
 
 def _literal(text: str, start: int) -> tuple[int, int, str] | None:

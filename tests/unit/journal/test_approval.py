@@ -257,6 +257,12 @@ def test_what_the_policy_asks_for() -> None:
         (Approval(tools=True), effect('tool'), True),
         (Approval(tools=['Mail']), effect('tool', 'Mail.send'), True),
         (Approval(tools=['Mail.send']), effect('tool', 'Mail.read'), False),
+        (Approval(tools=['Mail-send']), effect('tool', 'Mail.send'), True),
+        (Approval(tools=['Mail-run']), effect('tool', 'Mail'), True),
+        (Approval(tools=['Mail-read']), effect('tool', 'Mail.send'), False),
+        (Approval(tools=['my-mail']), effect('tool', 'my-mail.send'), True),
+        (Approval(tools=['my']), effect('tool', 'my-mail.send'), False),
+        (Approval(tools='Mail'), effect('tool', 'Mail.send'), True),
         (Approval(network=True), effect('tool', network=True), True),
         (Approval(network=True), effect('kernel'), False),
         (Approval(tokens_above=10), effect('model'), True),
@@ -329,7 +335,7 @@ def test_who_decides_about_the_unknown_is_part_of_the_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize('written', ['Kit.wipe', 'Kit-wipe'])
-@pytest.mark.parametrize('named', ['Kit', 'Kit.wipe'])
+@pytest.mark.parametrize('named', ['Kit', 'Kit.wipe', 'Kit-wipe'])
 def test_a_tool_needs_a_yes_however_its_name_is_written(
     journal: SqliteJournal, written: str, named: str
 ) -> None:

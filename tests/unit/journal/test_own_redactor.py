@@ -10,7 +10,18 @@ from typer.testing import CliRunner, Result
 
 from lagent import cli
 from lagent.agents import Agent, AsyncAgent
-from lagent.journal import Redactor, RedactorMissing, SqliteJournal, record
+from lagent.effects import Effect, perform
+from lagent.errors import RunSuspended
+from lagent.flow import run as drive
+from lagent.journal import (
+    Approval,
+    Redactor,
+    RedactorMissing,
+    SqliteJournal,
+    edit,
+    record,
+    reject,
+)
 from lagent.llms import AsyncScriptedModel, ScriptedModel
 
 SECRET = 'known-to-nobody-else'
@@ -143,10 +154,24 @@ def test_plain_code_needs_as_much_as_it_began_with(
     if is_enough:
         with record(path, 'r', redactor=now) as run:
             run.answer = 42
-        with record(path, 'r') as run:
+        with record(path, 'r', redactor=now) as run:
             assert run.answer == 42
         return
     with pytest.raises(RedactorMissing), record(path, 'r', redactor=now):
+        pytest.fail('the block was executed')
+
+
+@pytest.mark.parametrize('way', ['record', 'run'])
+def test_a_run_that_has_ended_shows_nothing_without_it_either(tmp_path: Path, way: str) -> None:
+    path, known = tmp_path / 'runs.db', Redactor([SECRET])
+    if way == 'run':
+        made().run('q', run_id='r', journal=path, redactor=known)
+        with pytest.raises(RedactorMissing):
+            made().run(run_id='r', journal=path)
+        return
+    with record(path, 'r', redactor=known) as run:
+        run.answer = 42
+    with pytest.raises(RedactorMissing), record(path, 'r'):
         pytest.fail('the block was executed')
 
 
@@ -154,3 +179,39 @@ def test_nothing_of_the_secrets_is_noted(where: Path) -> None:
     with SqliteJournal(where) as journal:
         noted = journal.run('r').opening['redactor']
     assert noted == {'type': 'lagent.journal.redact:Redactor', 'values': 1, 'rules': 0}
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Path:
+    """A run that has one, and waits for a decision about a tool."""
+    path = tmp_path / 'waits' / 'runs.db'
+    path.parent.mkdir()
+    effect = Effect('tool', 'shell', {'x': 'ls'}, edited=lambda payload: iter(()))
+    begun: dict[str, Any] = {'approval': Approval(tools=True), 'redactor': Redactor([SECRET])}
+    with pytest.raises(RunSuspended), record(path, 'r', **begun):
+        drive(perform(effect, lambda: 1))
+    return path
+
+
+@pytest.mark.parametrize('redactor', [None, Redactor()])
+def test_a_decision_is_not_written_without_it(waiting: Path, redactor: Redactor | None) -> None:
+    before = shown(waiting)
+    with SqliteJournal(waiting) as journal:
+        with pytest.raises(RedactorMissing):
+            edit(journal, 'r', {'x': f'login {SECRET}'}, redactor=redactor)
+        with pytest.raises(RedactorMissing):
+            reject(journal, 'r', f'{SECRET} is mine', redactor=redactor)
+        assert shown(waiting) == before
+        reject(journal, 'r', f'{SECRET} is mine', redactor=Redactor([SECRET]))
+        assert journal.records('r')[-1].body['reason'] == '[redacted] is mine'
+    assert not is_written(waiting)
+
+
+def test_a_command_decides_only_what_holds_no_text(waiting: Path, tmp_path: Path) -> None:
+    (file := tmp_path / 'p.json').write_text(f'{{"x": "login {SECRET}"}}')
+    for arguments in (('edit', 'r', str(file)), ('reject', 'r', SECRET)):
+        result = runs(waiting, *arguments)
+        assert result.exit_code == 2
+        assert 'began with a redactor of your own' in ' '.join(result.output.split())
+    assert not is_written(waiting)
+    assert runs(waiting, 'reject', 'r').exit_code == 0

@@ -221,6 +221,22 @@ DAMAGE = {
     'empty opening': "UPDATE lagent_bodies SET body = '{}' WHERE name = 'opening'",
     'other opening': """UPDATE lagent_bodies SET body = '{"value":[1],"approval":null}'
         WHERE name = 'opening'""",
+    'listed opening': "UPDATE lagent_bodies SET body = '[1]' WHERE name = 'opening'",
+    'redactor as a number': """UPDATE lagent_bodies SET body = json_set(body, '$.redactor', 5)
+        WHERE name = 'opening'""",
+    'opening in words': """UPDATE lagent_bodies SET body = '"x"' WHERE name = 'opening'""",
+    **{
+        f'{what} in the opening': 'UPDATE lagent_bodies SET body = '
+        f"json_set(body, '$.{what}', json('{value}')) WHERE name = 'opening'"
+        for what, value in {
+            'redactor': '{"type":"x","values":"1","rules":0}',
+            'approval': '5',
+            'value.messages': '1',
+            'value.session': '[]',
+            'value.kwargs': '1',
+            'value.state': '1',
+        }.items()
+    },
     'no intent': "DELETE FROM lagent_records WHERE type = 'intent' AND seq = 3",
     'no value': """UPDATE lagent_records SET body = '{"$":"tuple"}' WHERE type = 'result'""",
     'bad value': """UPDATE lagent_records SET body = '{"$":"uuid","v":"x"}'

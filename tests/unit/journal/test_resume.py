@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -448,3 +449,21 @@ def test_a_script_of_several_runs_in_one_session_goes_on_with_all_it_knew(tmp_pa
     script(3)
     assert asked[-1] == ['q0', 'answer to q0', 'q1', 'answer to q1', 'q2']
     assert len(asked) == 3
+
+
+class Obliging:
+    """A model behind a proxy that has whatever it is asked for."""
+
+    def chat(self, *args: Any, **kwargs: Any) -> str:
+        return 'said'
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
+
+
+def test_a_part_that_has_every_attribute_is_no_keeper_of_sessions(journal: Any) -> None:
+    agent = Agent(Obliging())
+    agent.view = Mock()
+    assert agent.run('q', run_id='r', journal=journal).content == 'said'

@@ -122,3 +122,31 @@ def test_what_was_approved_is_run_again_as_code(tmp_path, ran):
                 attempt(dies_at)
     attempt(-1)
     assert ran == ['a', 'a', 'b']
+
+
+@pytest.mark.parametrize(
+    ('rebuild', 'has_variables', 'told'),
+    [
+        ('fresh', False, 'variables, imports and files from before it are lost'),
+        ('rerun', True, 'the 1 cells before this one were run again'),
+        ('snapshot', True, 'with a snapshot of the old one'),
+    ],
+)
+def test_a_sandbox_without_a_container_is_another_one(tmp_path, rebuild, has_variables, told):
+    """Two processes have the same id of a container, none, and are two sandboxes all the same."""
+    cells = [
+        'x = 1',
+        f'assert (open("given").read(), "x" in globals()) == ("kept", {has_variables})',
+    ]
+    for dies_at in (1, -1):
+        with Interpreter(backend='local', unsafe=True, rebuild=rebuild) as interpreter:
+            worker = Worker(interpreter, cells, dies_at)
+            if dies_at == 1:
+                interpreter.upload({'given': b'kept'})
+                with pytest.raises(Stop):
+                    worker.run('go', run_id='r', journal=tmp_path / 'j.db')
+            else:
+                answer = worker.run('go', run_id='r', journal=tmp_path / 'j.db').content
+    outcome, _, notice = answer[1]
+    assert outcome == 'ok'
+    assert told in notice

@@ -1,9 +1,11 @@
 """The `lagent runs` commands, with a scripted model and a scripted sandbox."""
 
 import json
+import sqlite3
 import sys
 import time
 import types
+from contextlib import closing
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,22 @@ def test_a_list_says_what_waits(where: Path) -> None:
     only = runs(where, 'list', '--status', 'done').output
     assert 'ended' in only
     assert 'waiting' not in only
+
+
+def test_a_list_has_the_runs_beside_one_that_can_not_say_for_what_it_waits(where: Path) -> None:
+    with pytest.raises(RunSuspended), record(where, 'outer'), make() as agent:
+        agent.run('q', run_id='inner', journal=where, approval=Approval(kernel=True))
+    with closing(sqlite3.connect(where)) as database, database:
+        database.execute(
+            "update lagent_records set body = '{}' where type = 'request' and run_id = 'waiting'"
+        )
+    result = runs(where, 'list')
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line for line in result.output.splitlines()}
+    assert 'waits for no decision of its own' in rows['outer']
+    assert 'waits: effect 2: kernel interpreter' in rows['inner']
+    assert 'The journal is damaged: record ' in rows['waiting']
+    assert 'done' in rows['ended']
 
 
 def test_a_run_is_shown_as_a_timeline(where: Path) -> None:

@@ -262,7 +262,7 @@ def test_extensions_keep_notes_and_see_what_was_done(journal: SqliteJournal) -> 
         raise ZeroDivisionError
     with record(journal, 'r'):
         assert here().noted('container') == {'id': 2}
-        assert [here().decode(intent.body) for intent in here().effects('kernel')] == ['a = 1']
+        assert [here().decode(intent.body) for intent in here().effects()] == ['a = 1']
         run(perform(Effect('kernel', 'x', 'a = 1'), lambda: 1))
     assert current_recording() is None
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from lagent.flow import run as drive
 from lagent.journal import Diverged, record
 from lagent.llms import AsyncScriptedModel
 from lagent.llms.scripted import Stall
-from lagent.positions import branched
+from lagent.positions import branch, branched
 from lagent.schema import AgentMessage, FunctionCall
 
 Way = Callable[['Worker'], Awaitable[Any]]
@@ -140,6 +140,110 @@ def test_an_error_that_ended_the_run_is_tried_again_whatever_other_tasks_did(run
     worker = run(way, model)
     assert worker.answer == ['fine', 'noted']
     assert worker.done == []
+
+
+@pytest.mark.parametrize('then', ['nothing', 'a note', 'a note of its task'])
+def test_an_error_that_another_one_was_raised_for_is_tried_again(run, then):
+    """It ended the run without being named, unless its own task went on after it."""
+    is_down = True
+
+    def model(_: Any) -> str:
+        if is_down:
+            raise ConnectionError('503')
+        return 'fine'
+
+    async def way(worker: Worker) -> Any:
+        async def ask() -> str:
+            try:
+                return await worker.say()
+            except ConnectionError:
+                if then != 'nothing':
+                    told = worker.note('down')
+                    await (asyncio.create_task(told) if then == 'a note of its task' else told)
+                raise RuntimeError('the model is down')  # noqa: B904 - what it says not
+
+        async def notes() -> str:
+            for line in 'abc':
+                await worker.note(line)
+            return 'noted'
+
+        said, noted = await asyncio.gather(ask(), notes(), return_exceptions=True)
+        if isinstance(said, Exception):
+            raise said
+        return [said, noted]
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            run(way, model)
+    is_down = False
+    if then != 'nothing':
+        with pytest.raises(RuntimeError):
+            run(way, model)
+        return
+    worker = run(way, model)
+    assert worker.answer == ['fine', 'noted']
+    assert worker.done == []
+
+
+@pytest.mark.parametrize('depth', [1, 2])
+def test_an_error_is_history_if_all_that_came_after_it_is_in_branches(run, depth):
+    def way(*, dies: bool) -> Way:
+        async def send(worker: Worker, name: str) -> None:
+            with branch(name), branch('inner') if depth == 2 else nullcontext():
+                await worker.note(f'to {name}')
+
+        async def all_of_them(worker: Worker) -> Any:
+            try:
+                name = await worker.say()
+            except ConnectionError:
+                name = 'ann'
+            await asyncio.gather(send(worker, name), send(worker, 'bob'))
+            if dies:
+                raise Stop
+            return name
+
+        return all_of_them
+
+    def model(_: Any) -> str:
+        raise ConnectionError('503')
+
+    with pytest.raises(Stop):
+        run(way(dies=True), model)
+    worker = run(way(dies=False), lambda _: 'cyd')
+    assert (worker.answer, worker.done) == ('ann', [])
+
+
+@pytest.mark.parametrize('depth', [1, 2])
+def test_an_error_in_a_branch_is_not_history_for_what_another_one_did(run, depth):
+    def way(*, dies: bool) -> Way:
+        async def ask(worker: Worker) -> str:
+            with branch('asks'):
+                try:
+                    return await worker.say()
+                except ConnectionError:
+                    await asyncio.sleep(0.2)
+                    if dies:
+                        raise Stop from None
+                    return 'nothing'
+
+        async def send(worker: Worker) -> None:
+            await asyncio.sleep(0.05)
+            with branch('sends'), branch('inner') if depth == 2 else nullcontext():
+                await worker.note('to bob')
+
+        async def both(worker: Worker) -> Any:
+            said, _ = await asyncio.gather(ask(worker), send(worker))
+            return said
+
+        return both
+
+    def model(_: Any) -> str:
+        raise ConnectionError('503')
+
+    with pytest.raises(Stop):
+        run(way(dies=True), model)
+    worker = run(way(dies=False), lambda _: 'cyd')
+    assert (worker.answer, worker.done) == ('cyd', [])
 
 
 def in_time(*, dies: bool) -> Way:
