@@ -23,25 +23,6 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that is not one of C's own
 _ENDING = frozenset(('_pytest', 'pytest', 'unittest', 'click', 'typer', 'bdb', 'doctest'))
 
 
-def causes_of(error: BaseException, *, implied: bool = False) -> list[BaseException]:
-    """An exception, those that it is said to be raised from, and those that it is a group of.
-
-    Args:
-        error: the exception.
-        implied: also those while which it was raised, where it does not say from what.
-    """
-    found: list[BaseException] = []
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and not any(one is other for other in found):
-            found.append(one)
-            waiting.append(one.__cause__)
-            waiting.append(one.__context__ if implied and not one.__suppress_context__ else None)
-            waiting.extend(one.exceptions if isinstance(one, BaseExceptionGroup) else ())
-    return found
-
-
 def encode_error(error: BaseException, encoder: Encoder) -> dict[str, Any]:
     """Write an exception.
 

@@ -2,7 +2,6 @@
 
 import time
 from asyncio import CancelledError
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -26,8 +25,9 @@ from lagent.journal.asking import Asking, Doing
 from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import diverged, text_of
+from lagent.journal.ending import Errors
 from lagent.journal.errors import NothingToDecide
-from lagent.journal.failures import causes_of, decode_error, encode_error
+from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import MAIN, THREAD, Asker, Entry, History, asker, pause
 from lagent.journal.lease import LEASE, Heartbeat, gone
 from lagent.journal.lost import tell_lost
@@ -72,9 +72,7 @@ class Recording:
         self._redactor = redactor or Redactor()
         self._decoder = Decoder(journal.blob)
         self._history = History(records_of(journal, run.id), (run.outcome or {}).get('ended_by'))
-        self._raised: list[tuple[BaseException, Record]] = []
-        self._raised_in: dict[int, list[str]] = defaultdict(list)
-        self._went_on: set[str] = set()
+        self._errors = Errors()
         self._over: LagentError | None = None
         self._kept: set[str] = set()
         self._main: Any = None
@@ -123,7 +121,7 @@ class Recording:
         scope, who = current_scope() or Scope(self.run.id), self._asker()
         position, entry = self._history.take(scope, asked.digest, who)
         doing = Doing(effect, context, position, asked, blobs, self._history.number_of(who))
-        self._go_on(doing.number)
+        self._errors.went_on(doing.number, came_before(self.run.id))
         passed(scope, position)
         if entry is not None:
             if entry.intent.digest != asked.digest:
@@ -208,31 +206,12 @@ class Recording:
         """
         encoder = Encoder(self._redactor)
         if isinstance(outcome, BaseException):
-            tree = {'error': encode_error(outcome, encoder), 'ended_by': self._ended_by(outcome)}
+            ended_by = self._errors.that_ended(outcome)
+            tree = {'error': encode_error(outcome, encoder), 'ended_by': ended_by}
         else:
             tree = {'answer': encoder.encode(outcome), 'state': encoder.encode(state)}
         self.journal.release(self.run.id, self._owner, status, tree, encoder.blobs)
         gone(self._owner)
-
-    def _ended_by(self, outcome: BaseException) -> dict[str, float]:
-        """Of which effects the errors have ended the attempt: their times by position."""
-        causes, implied = causes_of(outcome), causes_of(outcome, implied=True)
-        return {
-            record.position: record.time
-            for error, record in self._raised
-            if any(error is cause for cause in causes)
-            or (record.position not in self._went_on and any(error is one for one in implied))
-        }
-
-    def _go_on(self, task: int) -> None:
-        """Note that a task, or one that it has begun, has gone on after its errors."""
-        self._went_on.update(self._raised_in.pop(task, ()))
-        if (position := came_before(self.run.id)) is not None:
-            self._went_on.add(position)
-
-    def _has_raised(self, doing: Doing, error: BaseException, record: Record) -> None:
-        self._raised.append((error, record))
-        self._raised_in[doing.number].append(doing.position)
 
     def abandon(self) -> None:
         """Say that nothing more is done here, where the journal can't be told."""
@@ -268,7 +247,7 @@ class Recording:
         known = yield from blocking_call(self._known, doing, outcome, failed)
         replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
         if failed:
-            self._has_raised(doing, known, outcome)
+            self._errors.add(known, outcome, doing.number)
             raise known
         return known
 
@@ -374,7 +353,7 @@ class Recording:
             'cut': isinstance(error, CancelledError),
         }
         record = doing.record('error', tree)
-        self._has_raised(doing, error, record)
+        self._errors.add(error, record, doing.number)
         yield from blocking_call(self._append, [record], encoder.blobs)
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 from lagent.journal.secret_fields import REDACTED, redact_fields
@@ -79,8 +80,19 @@ class Redactor:
         self._data = sorted({data for value in known for data in _data(value)}, key=_longest_first)
         self._rules = [(mark, re.compile(pattern, re.DOTALL)) for mark, pattern in rules]
         self._base64 = [(part, _around(part)) for value in known for part in _base64(value)]
+        self._remember()
+
+    def _remember(self) -> None:
         # A conversation is written again and again, with one message more each time.
         self._short = functools.lru_cache(_REMEMBERED)(self._clean)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All that it knows, secrets too, but not the texts that it has seen."""
+        return {name: value for name, value in vars(self).items() if name != '_short'}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._remember()
 
     def is_secret_name(self, name: str) -> bool:
         """Whether what has this name is a secret.

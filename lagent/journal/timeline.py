@@ -137,6 +137,9 @@ def _untagged(journal: Journal, tag: Any, tree: dict[str, Any]) -> Any:
         return journal.blob(tree['blob']).decode('utf-8', 'replace')
     if tag == 'bytes':
         return f'<bytes {tree["blob"][:12]}>' if 'blob' in tree else '<bytes>'
+    if tag == 'int':
+        sign, digits = ('-', tree['v'][1:]) if tree['v'].startswith('-') else ('', tree['v'])
+        return f'{sign}0x{digits}'
     if tag == 'pieces':
         pieces = [item for each in tree['blobs'] for item in json.loads(journal.blob(each))]
         return [plain(journal, item) for item in [*pieces, *tree['v']]]

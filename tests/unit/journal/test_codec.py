@@ -32,6 +32,7 @@ from lagent.journal import (
 from lagent.journal.codec import BLOB_SIZE, canonical, written
 from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.redact import RULES
+from lagent.journal.timeline import plain
 from lagent.llms import Completion, ContextOverflow, RateLimited, ToolCall, Usage
 from lagent.prompts import CodeParser
 from lagent.schema import (
@@ -430,3 +431,9 @@ def test_a_time_of_a_zone_is_reckoned_with_as_before() -> None:
         assert (again, again.tzinfo, again.fold) == (value, value.tzinfo, value.fold)
         later = timedelta(days=1)
         assert (again + later).utcoffset() == (value + later).utcoffset()
+
+
+@pytest.mark.parametrize('sign', [1, -1])
+def test_a_number_that_only_hexadecimal_holds_is_shown_as_such(journal: Any, sign: int) -> None:
+    shown = plain(journal, Encoder(CLEAN).encode([sign << 5000, sign]))
+    assert shown == [hex(sign << 5000), sign]

@@ -1,5 +1,7 @@
 """Secrets that only the caller knows are hidden in every attempt at a run, or there is none."""
 
+import copy
+import pickle
 import sys
 import types
 from pathlib import Path
@@ -215,3 +217,23 @@ def test_a_command_decides_only_what_holds_no_text(waiting: Path, tmp_path: Path
         assert 'began with a redactor of your own' in ' '.join(result.output.split())
     assert not is_written(waiting)
     assert runs(waiting, 'reject', 'r').exit_code == 0
+
+
+@pytest.mark.parametrize('copied', [lambda each: pickle.loads(pickle.dumps(each)), copy.deepcopy])
+def test_it_goes_to_other_processes(copied: Any) -> None:
+    """An agent is sent to another process with all that it has."""
+    known = Redactor([SECRET], rules=[RULE], environ={})
+    assert known.text(SECRET) == '[redacted]'
+    agent = Agent(None)
+    agent.redactor = known
+    for redactor in (copied(known), copied(agent).redactor):
+        assert redactor.text(f'{SECRET}, guest-1234') == '[redacted], [redacted]'
+        assert redactor.data(SECRET.encode()) == b'[redacted]'
+        assert redactor.own == known.own
+    assert copied(Gentle(environ={})).text(SECRET) == '[hidden]'
+
+
+def test_the_texts_that_it_has_seen_stay_here() -> None:
+    redactor = Redactor(environ={})
+    redactor.text(SECRET)
+    assert SECRET.encode() not in pickle.dumps(redactor)
