@@ -29,6 +29,7 @@ class Live:
         self._sessions, self._page = sessions, page
         self._readers = 0
         self._ended = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_full(self) -> bool:
@@ -36,9 +37,11 @@ class Live:
         return self._readers >= MOST_READERS
 
     def end(self) -> None:
-        """End all streams."""
+        """End all streams; may be called by the handler of a signal."""
         self._ended = True
-        self._sessions.changes.add()
+        if self._loop is not None:
+            # Not here: the signal may have come to a thread that has the lock of the changes.
+            self._loop.call_soon_threadsafe(self._sessions.changes.add)
 
     async def events(self, seen: int, shown: list[Session]) -> AsyncIterator[str]:
         """The stream of one page.
@@ -51,7 +54,7 @@ class Live:
             Events, in their wire format.
         """
         self._readers += 1
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         try:
             yield 'retry: 1000\n\n'
             while not self._ended:
