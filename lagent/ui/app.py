@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -23,6 +22,7 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from lagent.actions.interpreter import SandboxError
 from lagent.console import printable
@@ -218,20 +218,19 @@ class Pages:
         try:
             async with self._transfers:
                 path = await asyncio.to_thread(fetch, folder)
-            clean = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
             if is_shown:
-                return FileResponse(
+                return _Copy(
                     path,
                     headers={'content-security-policy': FRAMED},
                     media_type=await asyncio.to_thread(_picture_type, path),
-                    background=clean,
+                    folder=folder,
                 )
-            return FileResponse(
+            return _Copy(
                 path,
                 headers={'content-security-policy': FRAMED},
                 media_type='application/octet-stream',
                 filename=safe_name(path.name),
-                background=clean,
+                folder=folder,
             )
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -253,6 +252,23 @@ class Pages:
     def _message(self, title: str, text: str, status: int, target: str = '') -> Response:
         html = self._page.template('message', title=title, text=text, target=target)
         return HTMLResponse(html, status)
+
+
+class _Copy(FileResponse):
+    """A file in a folder of its own that is removed in the end, also when nothing was sent.
+
+    A background task would not do: a bad ``Range`` is answered without it.
+    """
+
+    def __init__(self, path: Path, *, folder: Path, **options: Any) -> None:
+        super().__init__(path, **options)
+        self._folder = folder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def safe_name(name: str) -> str:
