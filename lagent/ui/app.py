@@ -75,7 +75,7 @@ class Pages:
             It, for any ASGI server.
         """
         static = StaticFiles(packages=[('lagent.ui', 'static')])
-        one = '/s/{number:int}'
+        one = '/s/{number}'
         routes: list[Any] = [
             Route('/', self.whole),
             Route('/enter', self.enter),
@@ -133,9 +133,8 @@ class Pages:
         if self.live.is_full:
             raise HTTPException(503, 'Too many pages are open.')
         last = request.headers.get('last-event-id', request.query_params.get('seen', ''))
-        seen = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else 0
         return StreamingResponse(
-            self.live.events(seen, self._shown(request)), media_type='text/event-stream'
+            self.live.events(_number(last), self._shown(request)), media_type='text/event-stream'
         )
 
     async def code_css(self, request: Request) -> Response:
@@ -237,15 +236,13 @@ class Pages:
             raise
 
     def _session(self, request: Request) -> Session:
-        session = self._sessions.get(request.path_params['number'])
+        session = self._sessions.get(_number(request.path_params['number']))
         if session is None:
             raise HTTPException(404, 'There is no such session.')
         return session
 
     def _shown(self, request: Request) -> list[Session]:
-        numbers = dict.fromkeys(
-            int(each) for each in request.query_params.getlist('s') if each.isdecimal()
-        )
+        numbers = dict.fromkeys(map(_number, request.query_params.getlist('s')))
         found = [self._sessions.get(number) for number in list(numbers)[:MOST_SHOWN]]
         return [session for session in found if session is not None]
 
@@ -282,6 +279,11 @@ def safe_name(name: str) -> str:
     """
     last = PurePosixPath(printable(name)).name.replace('\\', '_')
     return ''.join(each for each in last if each.isprintable())[:200] or 'file'
+
+
+def _number(text: str) -> int:
+    """A number of an address; 0, which is no session's and before all changes, for what is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 def _picture_type(path: Path) -> str:

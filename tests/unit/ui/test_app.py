@@ -50,3 +50,10 @@ async def test_no_copy_of_a_download_is_left(
         answer = await browser.get('/s/1/files?name=a.csv', headers=headers)
     assert answer.status_code == status
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_numbers_of_any_length_are_no_failure(browser):
+    async with browser:
+        assert (await browser.get(f'/?s={"1" * 5_000}&s=1')).status_code == 200
+        assert (await browser.get(f'/s/{"1" * 5_000}/notebook')).status_code == 404
+        assert (await browser.get('/s/x/notebook')).status_code == 404
