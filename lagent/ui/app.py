@@ -242,7 +242,7 @@ class Pages:
         return session
 
     def _shown(self, request: Request) -> list[Session]:
-        numbers = dict.fromkeys(map(_number, request.query_params.getlist('s')))
+        numbers = dict.fromkeys(filter(None, map(_number, request.query_params.getlist('s'))))
         found = [self._sessions.get(number) for number in list(numbers)[:MOST_SHOWN]]
         return [session for session in found if session is not None]
 

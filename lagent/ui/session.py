@@ -206,12 +206,13 @@ class Session:
             turn.close()
             with self._lock:
                 self._touch(lambda: setattr(self, '_turn', None))
+            if turn.ran:
+                with self._told():
+                    self._list_files()
         if str(answer.content) != turn.last_reply:
             self._note(str(answer.content), 'error' if answer.type == 'limit' else 'info')
         if made := made_for(answer):
             self._add(Made(files=made))
-        if turn.ran:
-            self._list_files()
 
     def _upload(self, paths: list[Path] | dict[str, Path]) -> None:
         profiles = self._dialogue.upload(paths)

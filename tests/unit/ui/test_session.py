@@ -5,12 +5,16 @@ import threading
 import pytest
 
 from lagent.dialogue import Dialogue
+from lagent.effects import Effect, perform
+from lagent.errors import LagentError
+from lagent.flow import run
 from lagent.schema import AgentMessage
 from lagent.ui.blocks import Question
 from lagent.ui.changes import Changes
 from lagent.ui.render import Page
 from lagent.ui.session import Refused, Session, scratch_file
 from lagent.ui.sessions import Sessions
+from sandbox import ExecutionResult, FileInfo
 
 
 class Analyst:
@@ -47,6 +51,20 @@ def session(analyst):
     analyst.may_go_on.set()
     session.close()
     session._worker.shutdown()
+
+
+def test_files_that_a_turn_has_made_are_listed_when_the_turn_fails(session, analyst, monkeypatch):
+    def fail(question, **_options):
+        run(perform(Effect('kernel', 'python', '1'), lambda: ExecutionResult(outcome='ok')))
+        raise LagentError('the model is gone')
+
+    made = FileInfo('made.csv', 3, 0.0, 'file')
+    monkeypatch.setattr(analyst, 'files', lambda **_options: [made], raising=False)
+    monkeypatch.setattr(Analyst, '__call__', lambda self, question, **options: fail(question))
+    session.ask('make it')
+    idle(session)
+    assert session.files == [(made, False)]
+    assert any('the model is gone' in block.get('text', '') for block in session.since(0))
 
 
 def test_pages_that_were_rendered_are_kept_up_to_a_size(monkeypatch):
