@@ -22,9 +22,11 @@ from lagent.ui.turn import Turn
 
 _MOST_BLOCKS = 400
 _MOST_FILES = 500
-_MOST_WAITING = 8
+_MOST_WAITING = 200  # files dropped into the page at once, one job each
+_MOST_UPLOADED = 8 << 30  # bytes of those that wait
 _ALL_TABLES = 4 << 20  # bytes of cleaned HTML, all of which is part of the page
 _TITLE = 48
+_FULL = 'Too much is waiting in this session. Try again in a moment.'
 _INTERRUPTED = 'Interrupted; variables and files are kept.'
 
 _log = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ class Session:
         self._blocks: list[Block] = []
         self._next = 1
         self._turn: Turn | None = None
-        self._waiting = 0
+        self._waiting = self._uploaded = 0
         self._worker = ThreadPoolExecutor(1, f'lagent-ui-{number}')
         self._given: set[str] = set()
         self.closed = False
@@ -145,7 +147,12 @@ class Session:
         Raises:
             Refused: too much is waiting.
         """
-        self._submit(self._upload_and_remove, name, path)
+        size = path.stat().st_size
+        with self._lock:
+            if self._uploaded + size > _MOST_UPLOADED:
+                raise Refused(_FULL)
+            self._submit(self._upload_and_remove, name, path, size)
+            self._uploaded += size
 
     def undo(self) -> None:
         """Take back the last question.
@@ -220,11 +227,13 @@ class Session:
         self._add(Uploaded(profiles=profiles))
         self._list_files()
 
-    def _upload_and_remove(self, name: str, path: Path) -> None:
+    def _upload_and_remove(self, name: str, path: Path, size: int) -> None:
         try:
             self._upload({name: path})
         finally:
             _remove(path)
+            with self._lock:
+                self._uploaded -= size
 
     def _undo(self) -> None:
         question = self._dialogue.undo()
@@ -302,7 +311,7 @@ class Session:
         if self.closed:
             raise Refused('This session is closed.')
         if self._waiting >= _MOST_WAITING:
-            raise Refused('Too much is waiting in this session. Try again in a moment.')
+            raise Refused(_FULL)
 
     def _refuse_busy(self) -> None:
         if self.is_busy:

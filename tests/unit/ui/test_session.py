@@ -53,6 +53,23 @@ def session(analyst):
     session._worker.shutdown()
 
 
+def test_many_files_may_wait_up_to_a_size(session, analyst, monkeypatch):
+    monkeypatch.setattr('lagent.ui.session._MOST_UPLOADED', 1_000)
+    for at in range(40):
+        upload(session, str(at))
+    with pytest.raises(Refused, match='Too much is waiting'):
+        upload(session, 'large', 961)
+    upload(session, 'fits', 960)
+    session.ask('after the files')
+    analyst.may_go_on.set()
+    idle(session)
+    assert analyst.uploaded == [*map(str, range(40)), 'fits']
+    assert kinds(session)[-1] == 'note'
+    upload(session, 'large', 1_000)
+    idle(session)
+    assert analyst.uploaded[-1] == 'large'
+
+
 def test_files_that_a_turn_has_made_are_listed_when_the_turn_fails(session, analyst, monkeypatch):
     def fail(question, **_options):
         run(perform(Effect('kernel', 'python', '1'), lambda: ExecutionResult(outcome='ok')))
