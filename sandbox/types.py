@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Self
 
-from sandbox.rich import CHART_MIME, TABLE_MIME, Chart, Table, read_chart, read_table
+from sandbox.rich import CHART_MIME, DATA_MIMES, TABLE_MIME, Chart, Table, read_chart, read_table
 
 OutputKind = Literal['stdout', 'stderr', 'result', 'display', 'error']
 
@@ -64,6 +64,11 @@ class Output:
     left_out: Mapping[str, int] = field(default_factory=dict)
     cut: tuple[int, int] | None = None
     ansi: str = ''
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """What of `left_out` is to be told: not data that says what the output itself says."""
+        return {mime: size for mime, size in self.left_out.items() if mime not in DATA_MIMES}
 
     @property
     def table(self) -> Table | None:

@@ -33,7 +33,7 @@ def transcript(result: CellResult, *, value: bool = True, figures: bool = True) 
             continue
         if output.kind == 'display' and not figures and _IMAGES.intersection(output.data):
             continue
-        notes = [f'[{mime} left out: {size:,} bytes]' for mime, size in output.left_out.items()]
+        notes = [f'[{mime} left out: {size:,} bytes]' for mime, size in output.missing.items()]
         piece = '\n'.join([*([output.text] if output.text else _unread(output.data)), *notes])
         continues = output.kind == last and output.kind in _STREAMS
         if text and not text.endswith('\n') and not continues:

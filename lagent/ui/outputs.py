@@ -201,7 +201,7 @@ class Shown:
         text = shown(output.text)
         notes = tuple(
             f'{shown(mime, 100)}, {size:,} bytes, is too large and was left out'
-            for mime, size in output.left_out.items()
+            for mime, size in output.missing.items()
         )
         for mime in IMAGES:
             if (data := _bytes(output.data.get(mime))) is None:

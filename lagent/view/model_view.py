@@ -14,7 +14,6 @@ from lagent.view.tracebacks import users_frames
 Images = Literal['note', 'content']
 
 _IMAGES = ('image/png', 'image/jpeg')  # what models that see can read
-_DATA = 'application/vnd.lagent.'  # what other representations of the output say, too
 _NO_OUTPUT = '[no output]'
 _CHARS_PER_TOKEN = 4
 _LEAST = 64  # tokens of a cell that are shown, however many cells there are
@@ -163,8 +162,7 @@ def _pieces(output: Any) -> list[Piece]:
     notes = [_image_note(mime, value) for mime, value in data.items() if mime.startswith('image/')]
     notes += [
         f'[{without_controls(mime)} left out: {size:,} bytes]'
-        for mime, size in output.left_out.items()
-        if not mime.startswith(_DATA)
+        for mime, size in output.missing.items()
     ]
     if notes:
         return ['\n'.join(notes)]

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from sandbox.kernel.mime import image_size
 from sandbox.kernel.text import left_out
-from sandbox.rich import DATA_MIMES
 from sandbox.types import ExecutionResult, FileInfo, Output
 
 _NO_OUTPUT = '[no output]'
@@ -56,11 +55,7 @@ def _pieces(output: Output) -> list[Piece]:
     """Return what stands for one output, ending in a line feed."""
     pieces: list[Piece] = ['[stderr]\n'] if output.kind == 'stderr' else []
     notes = [_image_note(mime, data) for mime, data in output.data.items() if _is_image(mime)]
-    notes += [
-        f'[{mime} left out: {size:,} bytes]'
-        for mime, size in output.left_out.items()
-        if mime not in DATA_MIMES
-    ]
+    notes += [f'[{mime} left out: {size:,} bytes]' for mime, size in output.missing.items()]
     if notes:
         pieces += [f'{note}\n' for note in notes]
     elif output.text:

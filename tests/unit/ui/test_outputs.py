@@ -5,8 +5,18 @@ import pytest
 from lagent.analysis.sanitize import safe_html, styled_html
 from lagent.ui.outputs import Grid, Html, Media, Shown, chart_words
 from lagent.ui.text import Growing, shown
-from sandbox import Output
-from sandbox.rich import Chart, ChartAxes, ChartAxis, ChartSeries, Column, Table
+from lagent.view import ModelView
+from sandbox import ExecutionResult, Output
+from sandbox.rich import (
+    CHART_MIME,
+    TABLE_MIME,
+    Chart,
+    ChartAxes,
+    ChartAxis,
+    ChartSeries,
+    Column,
+    Table,
+)
 
 PNG = b'\x89PNG\r\n\x1a\n' + bytes(100)
 
@@ -112,6 +122,16 @@ def test_what_a_session_leaves_of_its_html_is_bounded():
         last = Shown.of(output, media, Html(media, tables))
     assert sum(len(data) for _, data in tables._kept.values()) <= 500_000
     assert tables.get(last.table) is not None
+
+
+def test_data_that_the_text_says_too_is_not_said_to_be_left_out():
+    output = Output('result', 'a  b', left_out={TABLE_MIME: 1_000, CHART_MIME: 9, 'text/html': 7})
+    assert output.missing == {'text/html': 7}
+    assert seen(output).notes == ('text/html, 7 bytes, is too large and was left out',)
+    result = ExecutionResult(outcome='ok', outputs=(output,))
+    for text in (result.text, ModelView().text([result])):
+        assert 'text/html left out: 7 bytes' in text
+        assert 'lagent' not in text
 
 
 def test_html_is_cleaned_once(monkeypatch):
