@@ -18,7 +18,6 @@ from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
-from pygments.util import ClassNotFound
 
 Linked = Callable[[str], str | None]
 """Gives the address of a file of the session, by what a model calls it; None if it is none."""
@@ -38,6 +37,21 @@ _ATTRIBUTES = {
     'div': {'class'},
     'ol': {'start'},
 }
+# Many lexers take the square of the length, or more, for code that is made for it: so only those
+# that were measured, and how many characters of each take no more than about a second.
+_HIGHLIGHTED = {
+    **dict.fromkeys(('python', 'pycon', 'sql', 'json', 'yaml', 'html', 'xml', 'css'), 8_000),
+    **dict.fromkeys(('toml', 'diff'), 8_000),
+    **dict.fromkeys(('bash', 'r', 'javascript'), 2_000),
+}
+_ALIASES = {
+    'py': 'python',
+    'python3': 'python',
+    'yml': 'yaml',
+    'sh': 'bash',
+    'shell': 'bash',
+    'js': 'javascript',
+}
 _PICTURES = ('.png', '.jpg', '.jpeg', '.gif', '.webp')
 _REL = 'noopener noreferrer nofollow'
 
@@ -47,15 +61,14 @@ def code_html(code: str, language: str = 'python') -> Markup:
 
     Args:
         code: the code.
-        language: its language; one that is not known is shown as text.
+        language: its language; others than usual ones, and long code, are shown as text.
 
     Returns:
         HTML.
     """
-    try:
-        lexer = get_lexer_by_name(language or 'text', stripnl=False)
-    except ClassNotFound:
-        lexer = get_lexer_by_name('text')
+    name = _ALIASES.get(language.lower(), language.lower())
+    is_usual = len(code) <= _HIGHLIGHTED.get(name, 0)
+    lexer = get_lexer_by_name(name if is_usual else 'text', stripnl=False)
     html: str = highlight(code, lexer, HtmlFormatter(nowrap=True))
     block = Markup('<div class="code"><pre tabindex="0"><code>{}</code></pre></div>')
     return block.format(Markup(html))  # noqa: S704 - Pygments has escaped it

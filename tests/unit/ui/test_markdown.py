@@ -1,5 +1,6 @@
 """A model's Markdown: what is left of it in the page."""
 
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
@@ -28,6 +29,26 @@ def test_what_models_write_is_laid_out():
         assert words in found
     assert '<th class="right">m</th>' in found
     assert 'style' not in found
+
+
+@pytest.mark.parametrize(
+    ('language', 'code'),
+    [
+        ('toml', "'" * 30_000),
+        ('bash', '<<' * 4_000),
+        ('cpp', 'a' * 7_000),
+        ('Python', 'if a: b\n' * 2_000),
+    ],
+)
+def test_code_that_may_take_long_is_shown_as_text(language, code):
+    found = html(f'```{language}\n{code}\n```')
+    assert '<span' not in found
+    assert escape(code, quote=False) in found
+
+
+@pytest.mark.parametrize('language', ['py', 'Python', 'sql', 'json', 'yml', 'sh', 'R', 'html'])
+def test_usual_languages_are_highlighted(language):
+    assert '<span class="' in html(f'```{language}\nselect 1; "a" <b>\n```')
 
 
 def test_code_has_classes_for_its_parts():
