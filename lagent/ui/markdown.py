@@ -45,8 +45,12 @@ _HIGHLIGHTED = {
     **dict.fromkeys(('bash', 'r', 'javascript'), 2_000),
 }
 _ALIASES = {
-    **{'py': 'python', 'python3': 'python', 'yml': 'yaml'},
-    **{'sh': 'bash', 'shell': 'bash', 'js': 'javascript'},
+    'py': 'python',
+    'python3': 'python',
+    'yml': 'yaml',
+    'sh': 'bash',
+    'shell': 'bash',
+    'js': 'javascript',
 }
 _PICTURES = ('.png', '.jpg', '.jpeg', '.gif', '.webp')
 _REL = 'noopener noreferrer nofollow'

@@ -4,15 +4,14 @@ import asyncio
 import threading
 
 from lagent.ui.live import Live
+from lagent.ui.render import Page
 from lagent.ui.sessions import Sessions
 
 
 async def test_streams_end_while_somebody_counts_a_change():
     """A signal may come to the thread that has the lock of the changes."""
     sessions = Sessions(None)
-    live = Live(sessions, None)
-    live.end()  # without a stream there is nothing to end
-    live = Live(sessions, None)
+    live = Live(sessions, Page(sessions, '/base', 'scripted'))
     stream = live.events(sessions.changes.count, [])
     assert await anext(stream) == 'retry: 1000\n\n'
     waiting = asyncio.ensure_future(anext(stream, 'the end'))
@@ -20,7 +19,7 @@ async def test_streams_end_while_somebody_counts_a_change():
     with sessions.changes._lock:
         ending = threading.Thread(target=live.end, daemon=True)
         ending.start()
-        await asyncio.to_thread(ending.join, 5)
+        ending.join(5)  # the loop stands still: what it is given to do needs the lock
         has_ended = not ending.is_alive()
     assert has_ended
     async with asyncio.timeout(10):
