@@ -113,15 +113,6 @@ class Collector:
         self._spill = spill or Spill(0)
         self._live_room = 2 * policy.output_chars
         self._messages = 0
-        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
-            'stream': self._on_stream,
-            'display_data': self._on_display,
-            'update_display_data': self._on_update,
-            'execute_result': self._on_result,
-            'error': self._on_error,
-            'clear_output': self._on_clear,
-            'execute_input': self._on_input,
-        }
         self._reset()
 
     def _reset(self) -> None:
@@ -139,9 +130,9 @@ class Collector:
 
     def feed(self, kind: str, content: object) -> None:
         """Take a message that belongs to this cell; what is not understood is ignored."""
-        handler = self._handlers.get(kind)
+        handler = _HANDLERS.get(kind)
         if handler and isinstance(content, dict):
-            handler(content)
+            handler(self, content)
 
     def dropped_message(self, size: int = 0) -> None:
         """Count a message that was malformed, forged or, with its size, too large to be read."""
@@ -322,6 +313,17 @@ class Collector:
         )
 
 
+# Bound methods would tie each cell's collector to itself, and leave thousands to the garbage
+# collector, whose full run then stops the event loop for a tenth of a second.
+_HANDLERS: dict[str, Callable[[Collector, dict[str, Any]], None]] = {
+    'stream': Collector._on_stream,
+    'display_data': Collector._on_display,
+    'update_display_data': Collector._on_update,
+    'execute_result': Collector._on_result,
+    'error': Collector._on_error,
+    'clear_output': Collector._on_clear,
+    'execute_input': Collector._on_input,
+}
 _RICH = ('result', 'display', 'error')
 
 

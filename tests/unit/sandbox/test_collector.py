@@ -1,4 +1,6 @@
 import base64
+import gc
+import weakref
 
 import pytest
 
@@ -291,3 +293,15 @@ def test_a_terminal_code_that_does_not_end_hides_no_live_text_for_ever():
     shown = live(('stdout', '\x1b]0;'), *[('stdout', 'x' * 100)] * 50)
     assert 'x' * 500 in shown
     assert len(shown) <= 2_000
+
+
+def test_what_a_cell_needed_is_gone_with_it_and_not_left_to_the_garbage_collector():
+    collector = collect(stream('x'), display({'text/plain': 'a'}), stream('y', 'stderr'))
+    collector.outputs()
+    gone = weakref.ref(collector)
+    gc.disable()
+    try:
+        del collector
+        assert gone() is None
+    finally:
+        gc.enable()
