@@ -28,7 +28,7 @@ from rich.table import Table
 from sandbox.console import LivePrinter, is_number, printable
 from sandbox.egress.allowlist import Allowlist
 from sandbox.errors import FileRefused, ImageMissing, PolicyError, SandboxError
-from sandbox.policy import DEFAULT_VARIANT, SandboxPolicy
+from sandbox.policy import DEFAULT_VARIANT, SandboxPolicy, Variant
 from sandbox.session import Sandbox
 from sandbox.types import ExecutionResult, Outcome
 
@@ -81,7 +81,7 @@ def build(
         ),
     ] = None,
     variant: Annotated[
-        Literal['minimal', 'analysis'],
+        Variant,
         typer.Option(help='NumPy, pandas and matplotlib, or the usual libraries for data.'),
     ] = DEFAULT_VARIANT,
     package: Annotated[
@@ -149,7 +149,7 @@ def run(
         ),
     ] = None,
     variant: Annotated[
-        Literal['minimal', 'analysis'], typer.Option(help='Which kernel image, with Docker.')
+        Variant, typer.Option(help='Which kernel image, with Docker.')
     ] = DEFAULT_VARIANT,
     package: Annotated[
         list[str] | None,

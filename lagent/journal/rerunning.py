@@ -77,7 +77,8 @@ class Rerun:
     def __init__(self, journal: Journal, run: Run, redactor: Redactor | None = None) -> None:
         self.run, self._journal = run, journal
         self._redactor = redactor or Redactor()
-        self._asking = Asking(self._redactor)
+        self._kept: set[str] = set()
+        self._asking = Asking(self._redactor, self._kept)
         self._decoder = Decoder(journal.blob)
         self._history = History(records_of(journal, run.id))
         self._over: JournalError | RunSuspended | None = None
@@ -176,6 +177,7 @@ class Rerun:
         if entry is None or entry.intent.digest != asked.digest:
             recorded = None if entry is None else entry.intent
             raise diverged(position, recorded, asked, text)
+        self._kept.update(blobs)  # the journal has what is asked for as it was recorded
         outcome = entry.outcome
         if outcome is None:
             if waiting := [entry.requests[why] for why in entry.requests.keys() - entry.decisions]:
