@@ -58,17 +58,20 @@ async def _measure_size(size: int, run: Run) -> AsyncIterator[Measurement]:
         taken = max(0, free - machine.available()) / size / 2**20
         yield _of(size, 'memory of the machine', 'MiB', (taken,))
         kernels = [await take_kernel(box) for box in boxes]
-        floors, floor_costs = [], []
+        floors, floor_costs, floor_fairness = [], [], []
         for _ in rates:
             used = time.process_time()
-            count = _herd(kernels, seconds)
+            counts = _herd(kernels, seconds)
+            count = sum(counts)
             floor_costs.append((time.process_time() - used) * MS / count)
             floors.append(count / seconds)
+            floor_fairness.append(max(counts) / min(counts))
     loop = 'one poll loop, the same kernels'
     yield _of(size, 'throughput', 'cells/s', tuple(rates), tuple(floors), loop)
     yield _of(size, 'p50', 'ms', (percentile(latencies, 50),))
     yield _of(size, 'p99', 'ms', (percentile(latencies, 99),))
-    yield _of(size, 'most to fewest cells of a session', '', tuple(fairness), goal=1.5)
+    fair = 'most to fewest cells of a session'
+    yield _of(size, fair, '', tuple(fairness), tuple(floor_fairness), loop, goal=1.5)
     yield _of(size, 'stalls of the event loop over 50 ms', '', (float(len(stalls)),), goal=0)
     cost = 'processor time of the host for a cell'
     yield _of(size, cost, 'ms', tuple(costs), tuple(floor_costs), loop)
@@ -104,8 +107,8 @@ async def _busy(boxes: Sequence[AsyncSandbox], seconds: float) -> list[list[floa
     return await asyncio.gather(*map(work, boxes))
 
 
-def _herd(kernels: Sequence[dict[str, Any]], seconds: float) -> int:
-    """Do the same with one poll loop, and return the number of cells."""
+def _herd(kernels: Sequence[dict[str, Any]], seconds: float) -> list[int]:
+    """Do the same with one poll loop, and return the number of cells of each."""
     context, poller = zmq.Context(), zmq.Poller()
     clients = [BareClient.connect(kernel, context) for kernel in kernels]
     owners = {socket: number for number, client in enumerate(clients) for socket in client.sockets}
@@ -113,7 +116,7 @@ def _herd(kernels: Sequence[dict[str, Any]], seconds: float) -> int:
         poller.register(socket, zmq.POLLIN)
     requests = [client.submit(CODE) for client in clients]
     ends = [0] * len(clients)  # of the two that a cell has: the reply and the end of its output
-    count = 0
+    counts = [0] * len(clients)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for socket, _ in poller.poll(1_000):
@@ -125,13 +128,13 @@ def _herd(kernels: Sequence[dict[str, Any]], seconds: float) -> int:
             ends[number] += kind == 'execute_reply' or content.get('execution_state') == 'idle'
             if ends[number] == 2:
                 requests[number], ends[number] = clients[number].submit(CODE), 0
-                count += 1
+                counts[number] += 1
     for client, request, seen in zip(clients, requests, ends, strict=True):
         if not seen:
             client.finish(request)
         client.close()
     context.term()
-    return count
+    return counts
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class StreamParser:
             left out, and what may become one is held back.
         """
         self._chunks.append(chunk)
-        if chunk and self._turn(chunk) is None:
+        if chunk and (self._mark not in chunk if self._mark else self._turn(chunk) is None):
             # So it is with most chunks: more of the same, in which nothing can begin or end.
             self._going_on.append(chunk)
             return [_new(Segment, (self._kind, chunk))]
@@ -101,7 +101,8 @@ class StreamParser:
     def _seen(self, segments: list[Segment]) -> list[Segment]:
         for kind, text in segments:
             self._texts(kind).append(text)
-        self._kind, self._turn = self._splitter.kind, self._splitter.turn
+        splitter = self._splitter
+        self._kind, self._mark, self._turn = splitter.kind, splitter.mark, splitter.turn
         self._going_on = self._texts(self._kind)
         return segments
 
@@ -123,6 +124,8 @@ class _Splitter:
     Attributes:
         kind: what is going on.
         turn: finds where something else may begin or end in a chunk that is next.
+        mark: the one character that `turn` looks for, and quicker to look for; empty if there are
+            several.
     """
 
     def __init__(self, marks: Marks) -> None:
@@ -138,7 +141,7 @@ class _Splitter:
         self.closer = ''
         self.fence = ''
         self.out: list[Segment] = []
-        self.searches: dict[tuple[str, bool, bool], tuple[Search, Search]] = {}
+        self.searches: dict[tuple[str, bool, bool], tuple[Search, Search, str]] = {}
         self.search()
 
     def feed(self, chunk: str, *, final: bool = False) -> list[Segment]:
@@ -159,25 +162,27 @@ class _Splitter:
         state = (self.closer, bool(self.fence), self.line_start)
         if state not in self.searches:
             self.searches[state] = self.new_search()
-        maybe, self.surely = self.searches[state]
-        self.turn = maybe if self.at == len(self.buffer) else _anything
+        maybe, self.surely, mark = self.searches[state]
+        decided = self.at == len(self.buffer)
+        self.turn, self.mark = (maybe, mark) if decided else (_anything, '')
 
-    def new_search(self) -> tuple[Search, Search]:
-        """A quick search that finds too many of them, and a slower one that is right."""
+    def new_search(self) -> tuple[Search, Search, str]:
+        """A quick search that finds too many of them, a slower one that is right, and `mark`."""
         tokens = [self.closer] if self.closer else [] if self.fence else list(self.openers)
-        firsts = {re.escape(token[0]) for token in tokens}
-        parts = list(firsts)
+        firsts = {token[0] for token in tokens}
+        parts = list(map(re.escape, firsts))
         if by_line := bool(self.languages) and not self.closer:
-            firsts.add(r'\n')
+            firsts.add('\n')
             parts.append(r'\n[ \t]*+[`~]|\n[ \t]++\Z')
             if self.line_start:
                 parts.append(r'\A[ \t]*+(?:[`~]|\Z)')
         surely = re.compile('|'.join(parts) or r'(?!)').search
         if by_line and self.line_start:
-            return _anything, surely
+            return _anything, surely, ''
         if not firsts:
-            return surely, surely
-        return re.compile(f'[{"".join(firsts)}]').search, surely
+            return surely, surely, ''
+        quick = re.compile(f'[{"".join(map(re.escape, firsts))}]').search
+        return quick, surely, firsts.pop() if len(firsts) == 1 else ''
 
     def step(self, *, final: bool) -> bool:
         """Decide about what comes next; False if more of the reply must come first."""
