@@ -99,11 +99,17 @@ def become_servant(channel: int) -> None:
     os.closerange(channel + 1, os.sysconf('SC_OPEN_MAX'))
 
 
-def become_session(log: int) -> None:
-    """In a child: lead a session of its own that outlives nobody, with `log` as its stderr."""
+def become_session(log: int, parent: int) -> None:
+    """In a child: lead a session of its own that outlives nobody, with `log` as its stderr.
+
+    Raises:
+        RuntimeError: `parent` is not, or no longer, the parent of this process.
+    """
     if os.getsid(0) != os.getpid():
         os.setsid()
     prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # it may have ended before the signal was asked for
+        raise RuntimeError('the supervisor has not adopted the kernel, or has ended')
     prctl(DUMPABLE, 1)  # what follows writes to /proc/self, which would not be ours
     with contextlib.suppress(OSError):
         Path('/proc/self/oom_score_adj').write_text(KERNEL_OOM_SCORE, encoding='ascii')

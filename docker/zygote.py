@@ -186,13 +186,11 @@ class Server:
         os.close(adopted)
         os.read(go_on, 1)
         os.close(go_on)
-        if os.getppid() != self._supervisor:
-            raise RuntimeError('the supervisor did not adopt the kernel')
         self._run(kernel, log)
 
     def _run(self, kernel: ModuleType, log: int) -> None:
         self._channel.close()
-        self._processes.become_session(log)
+        self._processes.become_session(log, self._supervisor)
         if self._home is not None:
             os.environ['HOME'] = self._home
         renew()

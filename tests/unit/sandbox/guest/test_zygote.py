@@ -2,7 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+
+from sandbox.image import guest_folder
 
 KERNEL = """
 import os, pathlib, random, sys, time
@@ -146,3 +150,15 @@ def test_a_kernel_that_is_on_its_way_can_be_killed(start_guest, patience):
         event, answer = sorted((owner.receive(), owner.receive()), key=lambda sent: 'id' in sent)
         assert (event['event'], event['signal']) == ('exited', 9)
         assert answer['ok']
+
+
+def test_a_kernel_does_not_begin_once_its_parent_has_ended():
+    program = (
+        'import os, runpy, sys\n'
+        'become = runpy.run_path(sys.argv[1])["become_session"]\n'
+        'become(os.open(os.devnull, os.O_RDWR), os.getpid())\n'  # nobody is their own parent
+    )
+    command = [sys.executable, '-c', program, guest_folder() / 'processes.py']
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert 'the supervisor has not adopted the kernel, or has ended' in ended.stderr
