@@ -234,7 +234,9 @@ def draw() -> None:
         figure = importlib.import_module('matplotlib.figure').Figure()
         figure.add_subplot().plot([0, 1])
         canvas = importlib.import_module('matplotlib.backends.backend_agg').FigureCanvasAgg(figure)
-        canvas.print_png(io.BytesIO())
+        canvas.print_figure(io.BytesIO(), bbox_inches='tight')
+        # The backend itself is the kernel's to import, for it then looks for the kernel's shell.
+        importlib.import_module('IPython.core.pylabtools')
 
 
 def leave_home() -> None:
