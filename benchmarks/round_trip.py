@@ -1,10 +1,13 @@
 """`1 + 1`: our API beside a bare client of such a kernel, and beside stock ipykernel."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 from benchmarks.floor import BareClient, RawContainer, raw_engine, take_kernel
 from benchmarks.harness import Goal, Measurement, Run, Side, blocking, interleave, timed
-from sandbox import AsyncSandbox, Sandbox
+from sandbox import AsyncSandbox, Sandbox, get_portal
 
 CODE = '1 + 1'
 _SETTLE = 0.001
@@ -57,3 +60,31 @@ async def measure(run: Run) -> AsyncIterator[Measurement]:
     yield Measurement(
         'round trip, blocking', 'ms', sync, own, 'our async API', (Goal('excess', 0.2),), key=key
     )
+    with _loop_thread() as loop:
+        portal, plain = await interleave(
+            n,
+            timed(blocking(lambda: get_portal().call(_nothing))),
+            timed(blocking(lambda: asyncio.run_coroutine_threadsafe(_nothing(), loop).result())),
+            warm_up=20,
+            settle=_SETTLE,
+        )
+    yield Measurement(
+        'blocking call of nothing', 'ms', portal, plain, 'asyncio.run_coroutine_threadsafe'
+    )
+
+
+async def _nothing() -> None:
+    """Do what a blocking call does apart from its work: go to the loop's thread and back."""
+
+
+@contextmanager
+def _loop_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
