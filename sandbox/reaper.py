@@ -151,6 +151,8 @@ def _is_kept(place: Rendezvous, containers: set[str] | None) -> bool:
 def _containers(client: 'docker.DockerClient') -> Iterator[Container]:
     filters = {'label': OWNER_LABEL}
     for summary in client.api.containers(all=True, filters=filters):
+        if _is_ghost(client, summary):
+            continue
         labels: dict[str, str] = dict(summary.get('Labels') or {})
         owner = _owner(labels)
         yield Container(
@@ -164,6 +166,22 @@ def _containers(client: 'docker.DockerClient') -> Iterator[Container]:
             owner_state=owner.state() if owner else 'unknown',
             session=_session(labels),
         )
+
+
+def _is_ghost(client: 'docker.DockerClient', summary: dict[str, Any]) -> bool:
+    """Tell whether the engine lists a container that it has removed.
+
+    It may do so, until it is restarted, with one that has ended while it was not running.
+    """
+    from docker.errors import NotFound
+
+    if summary.get('State') != 'dead':
+        return False
+    try:
+        client.api.inspect_container(summary['Id'])
+    except NotFound:
+        return True
+    return False
 
 
 def _owner(labels: dict[str, str]) -> Owner | None:

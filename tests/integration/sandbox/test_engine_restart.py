@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from docker.errors import NotFound
 
+import docker
 from sandbox import BackendUnavailable, Outcome, Sandbox, SandboxManager, SandboxPolicy, reaper
 from sandbox.backends.engine import engine
 from sandbox.backends.rendezvous import runtime_folder
@@ -85,7 +87,8 @@ class Engine:
     def remains(self) -> list[str]:
         """Return what is left of containers: the engine's records, and processes."""
         with engine() as client:
-            records = [each['Id'] for each in client.api.containers(all=True)]
+            listed = [each['Id'] for each in client.api.containers(all=True)]
+            records = [each for each in listed if is_known(client, each)]
         shims = []
         for file in Path('/proc').glob('[0-9]*/cmdline'):
             with contextlib.suppress(OSError):
@@ -93,6 +96,15 @@ class Engine:
                 if 'containerd-shim' in command and str(self.folder) in command:
                     shims.append(file.parent.name)
         return records + shims
+
+
+def is_known(client: docker.DockerClient, container: str) -> bool:
+    """Whether there is such a container: the engine may list one that it has removed."""
+    try:
+        client.api.inspect_container(container)
+    except NotFound:
+        return False
+    return True
 
 
 @pytest.fixture(scope='module')
