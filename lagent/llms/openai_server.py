@@ -170,7 +170,11 @@ def typed_error(error: Any, sdk: Any) -> ModelCallFailed:
         One of ours; the SDK's error becomes its cause.
     """
     if isinstance(error, sdk.APITimeoutError):
-        return ModelTimeout(f'{_address(error.request)} did not answer in time.')
+        connecting = 'Connect' in type(error.__cause__).__name__
+        setting = 'connect_timeout' if connecting else 'read_timeout'
+        return ModelTimeout(
+            f'{_address(error.request)} did not answer in time. Raise `{setting}` of the model.'
+        )
     if isinstance(error, sdk.APIConnectionError):
         return ModelUnavailable(
             f'No connection to {_address(error.request)} ({error.__cause__ or error}).'

@@ -131,6 +131,14 @@ async def test_what_is_awaited_is_bounded_by_the_policy() -> None:
             await asyncio.sleep(30)
 
 
+async def test_a_time_out_of_what_is_awaited_stays_what_it_is() -> None:
+    for own in (ModelTimeout('the server is slow'), TimeoutError('another')):
+        with pytest.raises(type(own)) as caught:
+            async with Attempts(RetryPolicy(total=60)).within_budget():
+                raise own
+        assert caught.value is own
+
+
 async def test_what_is_awaited_is_bounded_by_the_run() -> None:
     with run_context(limits=RunLimits(seconds=0.05)):
         attempts = Attempts(RetryPolicy(total=60))
