@@ -21,6 +21,7 @@ from lagent.llms.transport import Connections, bounded
 
 ANTHROPIC_API_BASE = 'https://api.anthropic.com'
 ANTHROPIC_DEFAULT = 'claude-sonnet-4-5'
+ANTHROPIC_MAX_TOKENS = 8192  # a number is required; this one every model since Claude 3.5 allows
 _KEY_VARIABLES = ('ANTHROPIC_API_KEY', 'Claude_API_KEY')  # the second one is InternLM's
 
 
@@ -107,7 +108,7 @@ class Messages(RemoteModel):
         proxies: str | dict[str, str] | None = None,
         meta_template: Any = CHAT_META,
         temperature: float | None = None,
-        max_new_tokens: int = 512,
+        max_new_tokens: int = ANTHROPIC_MAX_TOKENS,
         top_p: float | None = None,
         top_k: int | None = None,
         repetition_penalty: float = 0.0,

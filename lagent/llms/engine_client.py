@@ -32,6 +32,7 @@ class EngineClient(ChatCompletions):
         key: str | list[str] = 'EMPTY',
         meta_template: Any = None,
         template_parser: Any = None,
+        max_new_tokens: int | None = 512,
         repetition_penalty: float = 1.0,
         **gen_params: Any,
     ) -> None:
@@ -44,6 +45,8 @@ class EngineClient(ChatCompletions):
             meta_template=meta_template or CHAT_META,
             template_parser=template_parser,
             base_url=url.rstrip('/').removesuffix('/v1') + '/v1',
+            # A text may be continued without end, and servers that are told no end take 16 tokens.
+            max_new_tokens=max_new_tokens,
             repetition_penalty=repetition_penalty,
             **gen_params,
         )

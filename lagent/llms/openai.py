@@ -33,6 +33,7 @@ class ChatCompletions(RemoteModel):
         api_base: str | None = None,
         proxies: str | dict[str, str] | None = None,
         *,
+        max_new_tokens: int | None = None,
         base_url: str | None = None,
         template_parser: Any = APITemplateParser,
         connect_timeout: float = 10.0,
@@ -40,7 +41,14 @@ class ChatCompletions(RemoteModel):
         rate_limits: RateLimits | None = None,
         **gen_params: Any,
     ) -> None:
-        super().__init__(model_type, retry, template_parser, meta_template, **gen_params)
+        super().__init__(
+            model_type,
+            retry,
+            template_parser,
+            meta_template,
+            max_new_tokens=max_new_tokens,
+            **gen_params,
+        )
         url = api_base or base_url or os.environ.get('OPENAI_BASE_URL')
         self._server = Server(
             url or OPENAI_API_BASE,
@@ -130,11 +138,13 @@ class GPTAPI(ChatCompletions, BlockingRemoteModel):
             ``$OPENAI_BASE_URL``, else OpenAI's own.
         proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs. Without one, the
             usual environment variables count.
+        max_new_tokens: tokens that a reply may have; the server's own limit when not given. What a
+            model reasons counts.
         base_url: the OpenAI SDK's name for `api_base`.
         connect_timeout: seconds to reach the server.
         read_timeout: seconds without a byte from it. The time of the whole call is the policy's.
         rate_limits: limits that several models share.
-        gen_params: generation parameters, see `BaseAPILLM`.
+        gen_params: other generation parameters, see `BaseAPILLM`.
 
     Attributes:
         url: where requests go.

@@ -117,8 +117,9 @@ class Attempts:
         left = self.policy.total - self.elapsed
         if self._run is not None and self._run.deadline is not None:
             left = min(left, self._run.deadline - time.monotonic())
+        scope = asyncio.timeout(max(left, 0))
         try:
-            async with asyncio.timeout(max(left, 0)) as scope:
+            async with scope:
                 yield
         except TimeoutError as error:
             if not scope.expired():

@@ -48,7 +48,6 @@ def test_a_reply_with_what_the_server_said_about_it(face: type, serve: Serve) ->
         'model': 'any/model',
         'messages': ASK,
         'n': 1,
-        'max_tokens': 512,
         'top_p': 0.8,
         'temperature': 0.8,
         'frequency_penalty': 0.0,

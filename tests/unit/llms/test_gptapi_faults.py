@@ -176,7 +176,7 @@ def test_a_body_that_breaks_off_is_retried(face: type, serve: Serve) -> None:
 @both_faces
 def test_a_server_that_hangs_costs_the_read_timeout(face: type, serve: Serve) -> None:
     server = serve(Reply(pieces=[b'{'], hang=True))
-    with pytest.raises(ModelUnavailable, match='ReadTimeout.*`read_timeout`'):
+    with pytest.raises(ModelUnavailable, match=r'ReadTimeout.*`read_timeout`'):
         chat(face, server.url, retry=1, read_timeout=0.1)
 
 
