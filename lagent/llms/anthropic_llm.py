@@ -12,8 +12,9 @@ from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.anthropic_wire import MessageBuilder, messages_body, out_of_credit
 from lagent.llms.base_api import APITemplateParser
+from lagent.llms.keys import KeyRing
 from lagent.llms.meta_template import CHAT_META
-from lagent.llms.openai_server import KeyRing, typed_error
+from lagent.llms.openai_server import typed_error
 from lagent.llms.rate_limits import RateLimits
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel, RemoteModel
 from lagent.llms.retry import RetryPolicy
@@ -193,7 +194,7 @@ class AnthropicAPI(Messages, BlockingRemoteModel):
         model_type: the model's name.
         retry: how many attempts a call may make, or a `RetryPolicy`.
         key: the API key, or several that are used in turn; ``'ENV'`` takes ``$ANTHROPIC_API_KEY``,
-            else ``$Claude_API_KEY``. A key without credit is dropped.
+            else ``$Claude_API_KEY``. A key without credit is passed over for some minutes.
         proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs.
         meta_template: how roles are named; see `APITemplateParser`.
         temperature: see `BaseLLM`; the model's own when not given, like the next two.

@@ -7,9 +7,10 @@ from lagent._extras import require
 from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.base_api import APITemplateParser
+from lagent.llms.keys import KeyRing
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai_request import request_body
-from lagent.llms.openai_server import KeyRing, Server
+from lagent.llms.openai_server import Server
 from lagent.llms.rate_limits import RateLimits
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel, RemoteModel
 from lagent.llms.retry import RetryPolicy
@@ -130,7 +131,8 @@ class GPTAPI(ChatCompletions, BlockingRemoteModel):
         retry: how many attempts a call may make, or a `RetryPolicy`.
         json_mode: ask for JSON objects.
         key: the API key, or several that are used in turn; ``'ENV'`` takes ``$OPENAI_API_KEY``.
-            A key whose quota is used up is dropped. With a server of your own it may be missing.
+            A key whose quota is used up is passed over for some minutes. With a server of your own
+            it may be missing.
         org: the organization, or several that are used in turn; of as many as there are keys, each
             key has its own.
         meta_template: how roles are named; see `APITemplateParser`.

@@ -1,10 +1,10 @@
-"""The way to an OpenAI-compatible server: addresses, keys, connections and typed errors."""
+"""The way to an OpenAI-compatible server: addresses, connections and typed errors."""
 
 import email.utils
 import importlib
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,47 +31,6 @@ if TYPE_CHECKING:
 _ENDPOINT = '/chat/completions'
 _FILTERED = ('content_filter', 'content_policy_violation')  # codes, as of 2026, of two providers
 _MAX_SHOWN = 500  # characters of a server's error that go into ours
-
-
-class KeyRing:
-    """API keys that are used in turn.
-
-    Args:
-        keys: one key or several.
-        orgs: organizations that are used in turn; as many as there are keys belong to one key each.
-
-    Attributes:
-        keys: all of them.
-        dropped: those without quota, which are no longer used.
-    """
-
-    def __init__(self, keys: str | list[str], orgs: str | list[str] | None = None) -> None:
-        self.keys = [keys] if isinstance(keys, str) else list(keys)
-        self.orgs = [orgs] if isinstance(orgs, str) else list(orgs or ())
-        if not self.keys:
-            raise ConfigError('The list of API keys is empty.')
-        self.dropped: set[str] = set()
-        self._turn = -1
-
-    def next(self, held: Callable[[str], float]) -> tuple[str, str | None]:
-        """The next key, and the organization it is used with.
-
-        Args:
-            held: for how many seconds a key is held back; one that is not goes first.
-
-        Raises:
-            QuotaExhausted: all keys were dropped.
-        """
-        keys = [key for key in self.keys if key not in self.dropped]
-        if not keys:
-            raise QuotaExhausted(f'None of the {len(self.keys)} API keys has any quota left.')
-        self._turn += 1
-        turn = self._turn % len(keys)
-        key = min(keys[turn:] + keys[:turn], key=held)
-        if not self.orgs:
-            return key, None
-        paired = len(self.orgs) == len(self.keys)
-        return key, self.orgs[self.keys.index(key) if paired else self._turn % len(self.orgs)]
 
 
 class Server:

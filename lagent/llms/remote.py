@@ -20,8 +20,8 @@ from lagent.llms.errors import (
     QuotaExhausted,
     StreamCut,
 )
+from lagent.llms.keys import KeyRing
 from lagent.llms.openai_reply import ReplyBuilder
-from lagent.llms.openai_server import KeyRing
 from lagent.llms.rate_limits import RateLimits, estimate_tokens
 from lagent.llms.retry import Attempts
 from lagent.llms.sse import EventDecoder, WholeDecoder
@@ -83,8 +83,9 @@ class RemoteModel(BaseAPILLM):
         if self.rate_limits.tokens_per_minute:
             tokens = estimate_tokens(messages, params.get('max_new_tokens'))
         attempts = Attempts(self.retry_policy)
+        refused: dict[str, QuotaExhausted] = {}
         while True:
-            key, org = self._ring.next(self.rate_limits.held)
+            key, org = self._ring.next(self.rate_limits.held, refused)
             builder = self._new_reply(params)
             exchange = _Exchange(self._server, attempts, builder)
             async with AsyncExitStack() as place:
@@ -97,9 +98,6 @@ class RemoteModel(BaseAPILLM):
                             if piece:
                                 yield piece, builder.text
                     rest, reply = builder.finish(complete=builder.ended)
-                except QuotaExhausted:
-                    self._ring.dropped.add(key)
-                    continue
                 except ModelCallFailed as error:
                     ticket.settle(error.usage)
                     failure = error
@@ -113,8 +111,14 @@ class RemoteModel(BaseAPILLM):
                     return
             # The place is free again while this one waits for its next attempt.
             failure.partial = failure.partial or builder.text
+            shown = stream and builder.text and not self.retry_policy.after_first_token
+            if isinstance(failure, QuotaExhausted):
+                self._ring.pass_over(key)
+                refused[key] = failure
+                if not shown:
+                    continue  # with another key, which costs no attempt
             self._hold_back(failure, key)
-            if stream and builder.text and not self.retry_policy.after_first_token:
+            if shown:
                 attempts.give_up(failure)
             await attempts.again(failure)
 

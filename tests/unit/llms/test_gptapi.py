@@ -211,8 +211,29 @@ def test_keys_take_turns_and_those_without_quota_go(face: type, serve: Serve) ->
 
 def test_when_no_key_is_left_the_error_says_so(serve: Serve) -> None:
     llm = GPTAPI('m', key=['a', 'b'], api_base=serve(failure(429, 'insufficient_quota')).url)
-    with pytest.raises(QuotaExhausted, match='None of the 2'):
+    with pytest.raises(QuotaExhausted, match=r'None of the 2.* HTTP 429: insufficient_quota'):
         llm.chat(ASK)
+
+
+def test_a_key_that_was_given_new_quota_is_used_again(serve: Serve) -> None:
+    server = serve(failure(429, 'insufficient_quota'), message('x'))
+    llm = GPTAPI('m', key='k', api_base=server.url)
+    with pytest.raises(QuotaExhausted):
+        llm.chat(ASK)
+    assert llm.chat(ASK) == 'x'
+
+
+def test_a_key_that_runs_out_inside_a_stream_shows_no_text_twice(serve: Serve) -> None:
+    out = {'error': {'message': 'pay', 'code': 'insufficient_quota'}}
+    server = serve(events('Hello wor', out, done=False), events('Hello world', ends()))
+    llm = GPTAPI('m', key=['a', 'b'], api_base=server.url)
+    chunks = llm.stream_chat(ASK)
+    assert next(chunks)[1] == 'Hello wor'
+    with pytest.raises(QuotaExhausted, match='pay') as caught:
+        next(chunks)
+    assert caught.value.partial == 'Hello wor'
+    assert [*llm.stream_chat(ASK)][-1][1] == 'Hello world'
+    assert [h['authorization'] for h in server.headers] == ['Bearer a', 'Bearer b']
 
 
 def test_connections_are_used_again(serve: Serve) -> None:
