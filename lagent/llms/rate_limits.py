@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections import deque
@@ -146,7 +147,7 @@ class RateLimits:
             The request's ticket.
 
         Raises:
-            RateLimited: it would have to wait for more than `max_wait` seconds.
+            RateLimited: it has waited for `max_wait` seconds, or would have to wait for longer.
         """
         waiter = _Waiter(Ticket(tokens), key)
         with self._lock:
@@ -170,23 +171,27 @@ class RateLimits:
                 wait = self._wait(waiter)
                 if wait == 0:
                     return
+                running = self._running
             left = deadline - self._clock()
-            if left <= 0 or (wait is not None and wait > left):
+            # One that runs may leave sooner than that, or cost less than was estimated.
+            if left <= 0 or (wait is not None and wait > left and not running):
                 self._refuse(waiter.ticket)
-            if wait is not None:
-                await self._sleep(wait)
-            else:
-                try:
-                    async with asyncio.timeout(left):
-                        await waiter.turn.wait()
-                except TimeoutError:
-                    self._refuse(waiter.ticket)
+            await self._pause(waiter, left if wait is None else min(wait, left))
+
+    async def _pause(self, waiter: _Waiter, seconds: float) -> None:
+        """Wait for some seconds, or until it may be the waiter's turn."""
+        ends = [asyncio.ensure_future(end) for end in (self._sleep(seconds), waiter.turn.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
 
     def _wait(self, waiter: _Waiter) -> float | None:
         """Take a place if there is one, else say how long to wait: None until somebody leaves."""
         if held := self.held(waiter.key):
             return held
-        if self._first() is not waiter or self._running == self.concurrency:
+        if self._first() is not waiter or self._running >= (self.concurrency or math.inf):
             return None
         now = self._clock()
         while self._begun and self._begun[0].at <= now - _WINDOW:

@@ -73,6 +73,28 @@ async def test_what_a_request_really_cost_is_counted() -> None:
     assert clock.slept == [60]
 
 
+@pytest.mark.parametrize('max_wait', [300, 30])
+async def test_who_waits_for_an_estimate_goes_on_when_it_turns_out_too_high(max_wait: int) -> None:
+    shared = RateLimits(tokens_per_minute=10_000, max_wait=max_wait)
+
+    async def ask(estimate: int) -> None:
+        async with shared.slot(estimate) as ticket:
+            await asyncio.sleep(0.02)
+            ticket.settle(Usage(150, 50))
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(ask(8_000), ask(8_000), ask(9_600))
+
+
+async def test_a_limit_that_is_lowered_holds_from_then_on() -> None:
+    shared = RateLimits(concurrency=2, max_wait=0.05)
+    async with shared.slot(), shared.slot():
+        shared.concurrency = 1
+        with pytest.raises(RateLimited, match='2 running'):
+            await begin(shared)
+    await begin(shared)
+
+
 async def test_a_request_larger_than_a_minute_goes_alone() -> None:
     shared, clock = limits(None, 100)
     await begin(shared, 1)
@@ -255,10 +277,10 @@ async def test_who_waits_for_a_minute_lets_others_pass_once_it_is_held_back() ->
 
     waiting = [asyncio.create_task(ask(key)) for key in ('a', 'b')]
     await asyncio.sleep(0.01)
-    assert slept == [60], 'the second waits for the first'
-    shared.hold(300, 'a')
+    assert slept == [60, 300], 'the second waits for the first'
+    shared.hold(200, 'a')
     await asyncio.sleep(0.01)
-    assert slept == [60, 60], 'the second waits for its own minute now'
+    assert slept == [60, 300, 200, 60], 'the second waits for its own minute now'
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
