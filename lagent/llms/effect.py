@@ -12,7 +12,7 @@ F = TypeVar('F', bound=Callable[..., Any])
 
 
 def model_call(chat: F) -> F:
-    """Make a method an effect of the kind ``'model'``, named after the model's `path`.
+    """Make a method an effect of the kind ``'model'``, with the name that `model_name` gives.
 
     Inside an agent, which performs that effect itself, the method is simply called.
 
@@ -27,14 +27,14 @@ def model_call(chat: F) -> F:
     def blocking(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if is_performing('model'):
             return chat(self, inputs, *args, **kwargs)
-        effect = Effect('model', self.path, inputs, provider=self.provider)
+        effect = Effect('model', model_name(self), inputs, provider=self.provider)
         return run(perform(effect, chat, self, inputs, *args, **kwargs))
 
     @functools.wraps(chat)
     async def awaited(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if is_performing('model'):
             return await chat(self, inputs, *args, **kwargs)
-        effect = Effect('model', self.path, inputs, provider=self.provider)
+        effect = Effect('model', model_name(self), inputs, provider=self.provider)
         return await arun(perform(effect, chat, self, inputs, *args, **kwargs))
 
     return cast('F', awaited if inspect.iscoroutinefunction(chat) else blocking)

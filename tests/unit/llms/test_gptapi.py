@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from lagent.context import run_context
 from lagent.effects import Event, subscribe
 from lagent.errors import ConfigError
 from lagent.llms import GPTAPI, AsyncGPTAPI, Completion, QuotaExhausted, ToolCall, Usage
+from lagent.limits import Price, RunLimits
 from lagent.schema import ModelStatusCode
 
 from .conftest import FakeServer, ends, events, failure, message
@@ -234,6 +236,17 @@ def test_a_key_that_runs_out_inside_a_stream_shows_no_text_twice(serve: Serve) -
     assert caught.value.partial == 'Hello wor'
     assert [*llm.stream_chat(ASK)][-1][1] == 'Hello world'
     assert [h['authorization'] for h in server.headers] == ['Bearer a', 'Bearer b']
+
+
+@both_faces
+def test_a_model_has_one_name_for_prices_whoever_asks_it(face: type, serve: Serve) -> None:
+    llm = face('served', key='k', api_base=serve(message('x')).url)
+    llm.path = '/a/checkpoint'  # as the models have whose server is started here
+    prices = {'served': Price(input=1, output=1)}
+    with run_context(limits=RunLimits(cost=1, prices=prices)) as run:
+        reply = llm.chat(ASK)
+        assert (asyncio.run(_await(reply)) if inspect.isawaitable(reply) else reply) == 'x'
+    assert run.usage.cost == 18e-6
 
 
 def test_connections_are_used_again(serve: Serve) -> None:
