@@ -13,10 +13,11 @@ from typing import Any, Self
 
 from lagent.llms.completion import Usage
 from lagent.llms.errors import RateLimited
+from lagent.view.tokens import estimate_tokens
 
 _WINDOW = 60.0  # seconds
-_CHARS_PER_TOKEN = 3  # a little too many tokens rather than too few
 _IMAGE_TOKENS = 1000
+_REPLY_TOKENS = 512  # of a reply that may have any number
 
 
 @dataclass(eq=False, slots=True)
@@ -140,7 +141,7 @@ class RateLimits:
         """Wait until a request may begin, and hold its place while it runs.
 
         Args:
-            tokens: the estimate of its tokens, see `estimate_tokens`.
+            tokens: the estimate of its tokens, see `estimate_request`.
             key: the API key that it uses.
 
         Yields:
@@ -249,26 +250,26 @@ class RateLimits:
         )
 
 
-def estimate_tokens(messages: Any, max_new_tokens: int | None) -> int:
+def estimate_request(messages: Any, max_new_tokens: int | None) -> int:
     """Guess what a request will cost, from its texts and from what the reply may have.
 
     Args:
         messages: the messages, or a text.
-        max_new_tokens: tokens that the reply may have.
+        max_new_tokens: tokens that the reply may have; None for any number.
 
     Returns:
         A number of tokens.
     """
-    texts = images = 0
+    tokens = 0
     rest = [messages]
     while rest:
         item = rest.pop()
         if isinstance(item, str):
-            texts += len(item)
+            tokens += estimate_tokens(item)
         elif isinstance(item, list | tuple):
             rest += item
         elif isinstance(item, dict) and item.get('type') in ('image', 'image_url'):
-            images += 1  # however long its encoding is
+            tokens += _IMAGE_TOKENS  # however long its encoding is
         elif isinstance(item, dict):
             rest += item.values()
-    return texts // _CHARS_PER_TOKEN + images * _IMAGE_TOKENS + (max_new_tokens or 0)
+    return tokens + (_REPLY_TOKENS if max_new_tokens is None else max_new_tokens)

@@ -22,7 +22,7 @@ from lagent.llms.errors import (
 )
 from lagent.llms.keys import KeyRing
 from lagent.llms.openai_reply import ReplyBuilder
-from lagent.llms.rate_limits import RateLimits, estimate_tokens
+from lagent.llms.rate_limits import RateLimits, estimate_request
 from lagent.llms.retry import Attempts
 from lagent.llms.sse import EventDecoder, WholeDecoder
 from lagent.portal import blocking, blocking_iterator
@@ -81,7 +81,7 @@ class RemoteModel(BaseAPILLM):
         body = _encodable(self._request(messages, params, stream=stream))
         tokens = 0
         if self.rate_limits.tokens_per_minute:
-            tokens = estimate_tokens(messages, params.get('max_new_tokens'))
+            tokens = estimate_request(messages, params.get('max_new_tokens'))
         attempts = Attempts(self.retry_policy)
         refused: dict[str, QuotaExhausted] = {}
         while True:

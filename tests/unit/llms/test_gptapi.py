@@ -10,8 +10,8 @@ import pytest
 from lagent.context import run_context
 from lagent.effects import Event, subscribe
 from lagent.errors import ConfigError
-from lagent.llms import GPTAPI, AsyncGPTAPI, Completion, QuotaExhausted, ToolCall, Usage
 from lagent.limits import Price, RunLimits
+from lagent.llms import GPTAPI, AsyncGPTAPI, Completion, QuotaExhausted, ToolCall, Usage
 from lagent.schema import ModelStatusCode
 
 from .conftest import FakeServer, ends, events, failure, message

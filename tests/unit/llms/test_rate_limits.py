@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from lagent.llms import GPTAPI, AsyncGPTAPI, RateLimited, RateLimits, RetryPolicy, Usage
-from lagent.llms.rate_limits import estimate_tokens
+from lagent.llms.rate_limits import estimate_request
 
 from .conftest import FakeServer, failure, message
 
@@ -197,8 +197,10 @@ def test_a_limit_of_nothing_is_refused(name: str) -> None:
 def test_an_estimate_counts_texts_and_not_encoded_images() -> None:
     image = {'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,' + 'A' * 10**6}}
     text = {'type': 'text', 'text': 'x' * 296}
-    assert estimate_tokens('x' * 300, 50) == 150
-    assert estimate_tokens([{'role': 'user', 'content': [text, image]}], None) == 1101
+    assert estimate_request('x' * 300, 50) == 125
+    assert estimate_request('你好' * 1000, 50) == 2050
+    # `user` and `text` are a token each, and a reply of any length is taken for one of 512.
+    assert estimate_request([{'role': 'user', 'content': [text, image]}], None) == 1000 + 76 + 512
 
 
 async def test_models_that_share_limits(serve: Serve) -> None:
