@@ -55,12 +55,13 @@ class AnthropicServer:
 
     @asynccontextmanager
     async def post(
-        self, body: dict[str, Any], key: str, org: str | None
+        self, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
     ) -> AsyncIterator[AsyncGenerator[bytes]]:
         """Ask for a reply.
 
         Args:
             body: the request.
+            headers: its headers, apart from the key.
             key: the API key.
             org: not used: a key belongs to one organization.
 
@@ -79,6 +80,7 @@ class AnthropicServer:
                 max_tokens=body['max_tokens'],
                 stream=body.get('stream', False),
                 extra_body=body,
+                extra_headers=headers,
             ) as response:
                 yield bounded(response.iter_bytes())
         except self._sdk.APIError as error:
@@ -162,7 +164,7 @@ class Messages(RemoteModel):
             gen_params: generation parameters.
 
         Returns:
-            The body.
+            The body, alone as in InternLM's.
 
         Raises:
             NotImplementedError: `max_tokens` was given; it is called `max_new_tokens` here.
@@ -171,9 +173,11 @@ class Messages(RemoteModel):
             raise NotImplementedError('unsupported parameter: max_tokens (use max_new_tokens)')
         return messages_body(model_type, messages, gen_params)
 
-    def _request(self, messages: Any, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    def _request(
+        self, messages: Any, params: dict[str, Any], *, stream: bool
+    ) -> tuple[dict[str, str], dict[str, Any]]:
         body = self.generate_request_data(self.model_type, messages, params)
-        return {**body, 'stream': True} if stream else body
+        return {}, {**body, 'stream': True} if stream else body
 
     def _new_reply(self, params: dict[str, Any]) -> MessageBuilder:
         return MessageBuilder(params.get('stop_words'))

@@ -112,11 +112,15 @@ class ChatCompletions(RemoteModel):
         ids: list[int] = tiktoken.encoding_for_model(self.model_type).encode(prompts)
         return ids
 
-    def _request(self, messages: Any, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
-        _, body = self.generate_request_data(self.model_type, messages, params, self.json_mode)
+    def _request(
+        self, messages: Any, params: dict[str, Any], *, stream: bool
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        headers, body = self.generate_request_data(
+            self.model_type, messages, params, self.json_mode
+        )
         if stream:
             body = {'stream_options': {'include_usage': True}, **body, 'stream': True}
-        return body
+        return headers, body
 
 
 class AsyncGPTAPI(ChatCompletions, AsyncRemoteModel):

@@ -68,12 +68,13 @@ class Server:
 
     @asynccontextmanager
     async def post(
-        self, body: dict[str, Any], key: str, org: str | None
+        self, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
     ) -> AsyncIterator[AsyncGenerator[bytes]]:
         """Ask for a reply.
 
         Args:
             body: the request.
+            headers: its headers, apart from the key.
             key: the API key.
             org: the organization, if any.
 
@@ -83,9 +84,9 @@ class Server:
         Raises:
             ModelCallFailed: there is no reply; the subclass says why.
         """
-        headers = {'Authorization': f'Bearer {key}'}
+        access = {'Authorization': f'Bearer {key}'}
         if org:
-            headers['OpenAI-Organization'] = org
+            access['OpenAI-Organization'] = org
         client = await self._connections.client()
         # A prompt is continued, messages are answered.
         kind, api = (
@@ -99,7 +100,7 @@ class Server:
                 **{kind: body[kind]},
                 stream=body.get('stream', False),
                 extra_body=body,
-                extra_headers=headers,
+                extra_headers=access | headers,
                 extra_query=self._query,
             ) as response:
                 yield bounded(response.iter_bytes())

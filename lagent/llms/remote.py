@@ -36,7 +36,7 @@ class Poster(Protocol):
     """A server, as far as a conversation needs one."""
 
     def post(
-        self, body: dict[str, Any], key: str, org: str | None
+        self, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
     ) -> AbstractAsyncContextManager[AsyncGenerator[bytes]]:
         """Ask for a reply, and yield its body as it arrives."""
         ...
@@ -52,8 +52,10 @@ class RemoteModel(BaseAPILLM):
     _ring: KeyRing
     rate_limits: RateLimits
 
-    def _request(self, messages: Any, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
-        """The body of a request."""
+    def _request(
+        self, messages: Any, params: dict[str, Any], *, stream: bool
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """The headers, apart from the key, and the body of a request."""
         raise NotImplementedError
 
     def _new_reply(self, params: dict[str, Any]) -> ReplyBuilder:
@@ -78,7 +80,8 @@ class RemoteModel(BaseAPILLM):
         """Each new piece with the text so far, then the reply; failed attempts are made again."""
         params = self.update_gen_params(**gen_params)
         messages = self.render_dialog(dialog)
-        body = _encodable(self._request(messages, params, stream=stream))
+        headers, body = self._request(messages, params, stream=stream)
+        body = _encodable(body)
         tokens = 0
         if self.rate_limits.tokens_per_minute:
             tokens = estimate_request(messages, params.get('max_new_tokens'))
@@ -93,7 +96,7 @@ class RemoteModel(BaseAPILLM):
                     await self._until_ready()
                     ticket = await place.enter_async_context(self.rate_limits.slot(tokens, key))
                 try:
-                    async with aclosing(exchange.run(body, key, org)) as pieces:
+                    async with aclosing(exchange.run(body, headers, key, org)) as pieces:
                         async for piece in pieces:
                             if piece:
                                 yield piece, builder.text
@@ -207,13 +210,14 @@ class _Exchange:
         self._server, self._attempts, self._builder = server, attempts, builder
 
     async def run(
-        self, body: dict[str, Any], key: str, org: str | None
+        self, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
     ) -> AsyncGenerator[str, None]:
         """Make the request, feed the reply to the builder, and yield the text it adds."""
         streamed = body.get('stream', False)
         async with AsyncExitStack() as stack:
             async with self._attempts.within_budget():
-                pieces = await stack.enter_async_context(self._server.post(body, key, org))
+                post = self._server.post(body, headers, key, org)
+                pieces = await stack.enter_async_context(post)
             decoder = EventDecoder() if streamed else WholeDecoder()
             try:
                 while not (self._builder.ended or self._builder.stopped):

@@ -249,6 +249,19 @@ def test_a_model_has_one_name_for_prices_whoever_asks_it(face: type, serve: Serv
     assert run.usage.cost == 18e-6
 
 
+def test_headers_of_a_subclass_are_sent(serve: Serve) -> None:
+    class Traced(GPTAPI):
+        def generate_request_data(self, *args: Any, **kwargs: Any) -> Any:
+            headers, body = super().generate_request_data(*args, **kwargs)
+            return headers | {'X-Trace': '7'}, body
+
+    server = serve(message('x'), events('x', ends()))
+    llm = Traced('m', key='k', api_base=server.url)
+    llm.chat(ASK)
+    list(llm.stream_chat(ASK))
+    assert [(h['x-trace'], h['authorization']) for h in server.headers] == [('7', 'Bearer k')] * 2
+
+
 def test_connections_are_used_again(serve: Serve) -> None:
     server = serve(message('x'), events('y', ends()), message('z'))
     llm = GPTAPI('m', key='k', api_base=server.url)
