@@ -8,6 +8,7 @@ from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import LMTemplateParser
 from lagent.llms.chat_template import as_prompt
 from lagent.llms.completion import Completion
+from lagent.llms.effect import model_call
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai import ChatCompletions
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel
@@ -109,6 +110,7 @@ class EngineClient(ChatCompletions):
 class AsyncEngineClient(EngineClient, AsyncRemoteModel):
     """The awaited face: calls are awaited, and ``async with`` waits for the server."""
 
+    @model_call
     async def generate(
         self, /, inputs: Any, session_ids: Any = None, **gen_params: Any
     ) -> Completion | list[Completion]:
@@ -158,7 +160,7 @@ class AsyncEngineClient(EngineClient, AsyncRemoteModel):
 class BlockingEngineClient(EngineClient, BlockingRemoteModel):
     """The blocking face: ``with`` waits for the server."""
 
-    generate = blocking(AsyncEngineClient.generate)
+    generate = model_call(blocking(AsyncEngineClient.generate))
     start = blocking(AsyncEngineClient.start)
 
     def __enter__(self) -> Self:

@@ -11,7 +11,7 @@ from lagent.effects import emit, listening
 from lagent.llms.base_api import AsyncBaseAPILLM, BaseAPILLM
 from lagent.llms.base_llm import Chunk, is_batch
 from lagent.llms.completion import Completion
-from lagent.llms.effect import model_call
+from lagent.llms.effect import model_call, model_stream
 from lagent.llms.errors import (
     BadReply,
     ModelCallFailed,
@@ -171,6 +171,7 @@ class AsyncRemoteModel(RemoteModel, AsyncBaseAPILLM):
             raise failed.exceptions[0] from None
         return [task.result() for task in tasks]
 
+    @model_stream
     async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
         self, /, inputs: Any, session_id: Any = None, **gen_params: Any
     ) -> AsyncGenerator[Chunk, None]:
@@ -200,7 +201,7 @@ class BlockingRemoteModel(RemoteModel):
 
     # The effect is performed here too, so that it begins and ends on the caller's thread.
     chat = model_call(blocking(AsyncRemoteModel.chat))
-    stream_chat = blocking_iterator(AsyncRemoteModel.stream_chat)
+    stream_chat = model_stream(blocking_iterator(AsyncRemoteModel.stream_chat))
 
 
 class _Exchange:

@@ -14,6 +14,7 @@ from lagent.effects import emit, listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
 from lagent.llms.chat_template import TokenDialogs, as_prompt, has_chat_template
+from lagent.llms.effect import model_call, model_stream
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.vllm_request import Adapters, job, overflow_typed, reply_of, sampling_params
 from lagent.schema import ModelStatusCode
@@ -119,6 +120,7 @@ class VllmModel(TokenDialogs, BaseLLM):
             return self.prompt_of(rendered)
         return rendered
 
+    @model_call
     def generate(
         self,
         inputs: Any,
@@ -168,8 +170,6 @@ class VllmModel(TokenDialogs, BaseLLM):
             emit(str(replies[0]))
         return replies[0]
 
-    chat = BaseLLM.chat
-
     @staticmethod
     def _jobs(inputs: Any) -> tuple[list[tuple[Any, str]], bool]:
         """What the engine is asked, with the opening of each reply; and whether it is a list."""
@@ -203,6 +203,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
         """Stop the engine's process. Closing twice does nothing."""
         self.model.shutdown()
 
+    @model_call
     async def generate(  # type: ignore[override]  # the awaited face of the same method
         self,
         inputs: Any,
@@ -245,8 +246,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
             raise failed.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    chat = AsyncBaseLLM.chat
-
+    @model_stream
     async def stream_generate(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, skip_special_tokens: bool = False, **gen_params: Any
     ) -> AsyncGenerator[Chunk, None]:
@@ -265,6 +265,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
             async for state, reply in replies:
                 yield state, reply if state == ModelStatusCode.END else str(reply), None
 
+    @model_stream
     async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, session_id: Any = None, **gen_params: Any
     ) -> AsyncGenerator[Chunk, None]:
