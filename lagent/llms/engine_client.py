@@ -129,13 +129,7 @@ class AsyncEngineClient(EngineClient, AsyncRemoteModel):
         """
         if isinstance(inputs, str) or as_prompt(inputs) is not None:
             return await self._answer(inputs, gen_params, stream=listening())
-        replies = [self._answer(text, gen_params, stream=False) for text in inputs]
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(reply) for reply in replies]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await self._answer_all(inputs, gen_params)
 
     async def start(self) -> None:
         """Wait until the server takes requests.

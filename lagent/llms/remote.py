@@ -5,8 +5,10 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from functools import partial
 from typing import Any, Protocol
 
+from lagent.concurrency import gather
 from lagent.effects import emit, listening
 from lagent.llms.base_api import AsyncBaseAPILLM, BaseAPILLM
 from lagent.llms.base_llm import Chunk, is_batch
@@ -125,6 +127,10 @@ class RemoteModel(BaseAPILLM):
                 attempts.give_up(failure)
             await attempts.again(failure)
 
+    async def _answer_all(self, dialogs: Any, gen_params: dict[str, Any]) -> list[Completion]:
+        answer = partial(self._answer, gen_params=gen_params, stream=False)
+        return await gather(answer, dialogs, _MAX_PARALLEL)
+
     def _hold_back(self, failure: ModelCallFailed, key: str) -> None:
         """Let the other sessions wait as well, where the server asks for a wait that is waited."""
         asked = failure.retry_after
@@ -158,18 +164,7 @@ class AsyncRemoteModel(RemoteModel, AsyncBaseAPILLM):
         """
         if not is_batch(inputs):
             return await self._answer(inputs, gen_params, stream=listening())
-        slots = asyncio.Semaphore(_MAX_PARALLEL)
-
-        async def answer(dialog: Any) -> Completion:
-            async with slots:
-                return await self._answer(dialog, gen_params, stream=False)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(answer(dialog)) for dialog in inputs]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await self._answer_all(inputs, gen_params)
 
     @model_stream
     async def stream_chat(  # type: ignore[override]  # the awaited face of the same method

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from lagent._extras import require
+from lagent.concurrency import gather
 from lagent.effects import emit, listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
@@ -234,17 +235,9 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
         params = self.update_gen_params(**gen_params, skip_special_tokens=skip_special_tokens)
         if not many:
             return await self._answer(*jobs[0], params, return_dict=return_dict, show=listening())
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(
-                        self._answer(*job, params, return_dict=return_dict, show=False)
-                    )
-                    for job in jobs
-                ]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await gather(
+            lambda job: self._answer(*job, params, return_dict=return_dict, show=False), jobs
+        )
 
     @model_stream
     async def stream_generate(  # type: ignore[override]  # the awaited face of the same method
