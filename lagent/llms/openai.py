@@ -10,7 +10,7 @@ from lagent.llms.base_api import APITemplateParser
 from lagent.llms.keys import KeyRing
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai_request import request_body
-from lagent.llms.openai_server import Server
+from lagent.llms.openai_server import OpenAIServer
 from lagent.llms.rate_limits import RateLimits
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel, RemoteModel
 from lagent.llms.retry import RetryPolicy
@@ -51,7 +51,7 @@ class ChatCompletions(RemoteModel):
             **gen_params,
         )
         url = api_base or base_url or os.environ.get('OPENAI_BASE_URL')
-        self._server = Server(
+        self._server = OpenAIServer(
             url or OPENAI_API_BASE,
             proxies=proxies,
             connect_timeout=connect_timeout,

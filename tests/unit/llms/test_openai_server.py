@@ -15,8 +15,9 @@ from lagent.llms import (
     RateLimited,
     keys,
 )
+from lagent.llms.http_errors import error_of_status
 from lagent.llms.keys import KeyRing
-from lagent.llms.openai_server import Server, error_of_status
+from lagent.llms.openai_server import OpenAIServer
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,13 @@ from lagent.llms.openai_server import Server, error_of_status
     ],
 )
 def test_urls(given: str, url: str) -> None:
-    assert Server(given, proxies=None, connect_timeout=1, read_timeout=1).url == url
+    assert OpenAIServer(given, proxies=None, connect_timeout=1, read_timeout=1).url == url
 
 
 @pytest.mark.parametrize('given', ['', 'localhost:8000', 'ftp://h', 'h/v1'])
 def test_what_is_no_url_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match='not the URL'):
-        Server(given, proxies=None, connect_timeout=1, read_timeout=1)
+        OpenAIServer(given, proxies=None, connect_timeout=1, read_timeout=1)
 
 
 def free(key: str) -> float:

@@ -22,8 +22,8 @@ from lagent.llms import (
     StreamCut,
     Usage,
 )
-from lagent.llms.openai_server import parse_retry_after
 from lagent.llms.retry import Attempts
+from lagent.utils.retry_after import parse_retry_after
 
 POLICY = RetryPolicy(attempts=4, total=100, base=1, cap=3, max_retry_after=60)
 
