@@ -101,10 +101,10 @@ class EngineClient(ChatCompletions):
         if self.process is not None:
             await self.process.until_ready()
 
-    def close(self) -> None:
-        """Stop the server, if it was started here. Closing twice does nothing."""
+    async def _close(self) -> None:
+        await super()._close()
         if self.process is not None:
-            self.process.close()
+            await asyncio.to_thread(self.process.close)
 
 
 class AsyncEngineClient(EngineClient, AsyncRemoteModel):
@@ -143,12 +143,9 @@ class AsyncEngineClient(EngineClient, AsyncRemoteModel):
         try:
             await self.start()
         except BaseException:
-            await asyncio.to_thread(self.close)
+            await self.close()
             raise
         return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await asyncio.to_thread(self.close)
 
 
 class BlockingEngineClient(EngineClient, BlockingRemoteModel):
@@ -164,6 +161,3 @@ class BlockingEngineClient(EngineClient, BlockingRemoteModel):
             self.close()
             raise
         return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

@@ -43,6 +43,10 @@ class Poster(Protocol):
         """Ask for a reply, and yield its body as it arrives."""
         ...
 
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
 
 class RemoteModel(BaseAPILLM):
     """What both faces of a remote model are; written once, awaited.
@@ -66,6 +70,10 @@ class RemoteModel(BaseAPILLM):
 
     async def _until_ready(self) -> None:
         """Wait until the server takes requests, where that is known."""
+
+    async def _close(self) -> None:
+        """What both faces do to close."""
+        await self._server.close()
 
     async def _answer(self, dialog: Any, gen_params: dict[str, Any], *, stream: bool) -> Completion:
         async with aclosing(self._ask(dialog, gen_params, stream=stream)) as pieces:
@@ -190,6 +198,13 @@ class AsyncRemoteModel(RemoteModel, AsyncBaseAPILLM):
                 else:
                     yield ModelStatusCode.STREAM_ING, piece[1], None
 
+    async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
+        """Close the connections, and the server if it was started here. Nobody may be asking.
+
+        A later call opens connections again. Closing twice does nothing.
+        """
+        await self._close()
+
 
 class BlockingRemoteModel(RemoteModel):
     """The blocking face of a remote model."""
@@ -197,6 +212,7 @@ class BlockingRemoteModel(RemoteModel):
     # The effect is performed here too, so that it begins and ends on the caller's thread.
     chat = model_call(blocking(AsyncRemoteModel.chat))
     stream_chat = model_stream(blocking_iterator(AsyncRemoteModel.stream_chat))
+    close = blocking(AsyncRemoteModel.close)
 
 
 class _Exchange:

@@ -66,6 +66,10 @@ class SdkServer:
         except self._sdk.APIError as error:
             raise self._typed(error) from error
 
+    async def close(self) -> None:
+        """Close the connections; a later request opens them again."""
+        await self._connections.close()
+
     def _call(
         self, client: Any, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
     ) -> AbstractAsyncContextManager[Any]:

@@ -39,6 +39,16 @@ class Connections:
             self._clients[loop] = client, finalizer
         return self._clients[loop][0]
 
+    async def close(self) -> None:
+        """Close the connections: of the running loop now, of others soon."""
+        here = asyncio.get_running_loop()
+        while self._clients:
+            loop, (_, finalizer) = self._clients.popitem()
+            if loop is here and (kept := finalizer.detach()):
+                await kept[2][0].aclose()
+            else:
+                finalizer()
+
 
 async def _session(connect: Callable[[], Any]) -> AsyncGenerator[Any]:
     """An open client, for as long as the generator is not closed."""

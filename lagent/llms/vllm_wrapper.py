@@ -200,9 +200,9 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
 
         return Engine.from_engine_args(self._vllm.AsyncEngineArgs(**arguments))
 
-    def close(self) -> None:
+    async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
         """Stop the engine's process. Closing twice does nothing."""
-        self.model.shutdown()
+        await asyncio.to_thread(self.model.shutdown)
 
     @model_call
     async def generate(  # type: ignore[override]  # the awaited face of the same method

@@ -275,7 +275,7 @@ def test_a_server(runnable: None) -> None:
 async def test_a_server_awaited_without_a_block(runnable: None) -> None:
     llm = AsyncLMDeployServer('a/model', server_port=free_port())
     assert 'serve api_server a/model' in await llm.chat(ASK, 7)
-    await asyncio.to_thread(llm.close)
+    await llm.close()
     assert llm.process is not None
     assert not llm.process.running
 
