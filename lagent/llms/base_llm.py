@@ -166,6 +166,9 @@ class BaseLLM:
             'stop_words': [stop_words] if isinstance(stop_words, str) else stop_words,
         }
 
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.path!r})'
+
     def generate(self, inputs: Any, **gen_params: Any) -> Any:
         """Complete a prompt, or each of a list of prompts.
 

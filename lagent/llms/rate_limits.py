@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from lagent.llms.completion import Usage
 from lagent.llms.errors import RateLimited
+from lagent.utils.reprs import repr_of
 from lagent.view.tokens import estimate_tokens
 
 _WINDOW = 60.0  # seconds
@@ -105,9 +106,7 @@ class RateLimits:
         self._running = 0
 
     def __repr__(self) -> str:
-        return (
-            f'RateLimits({self.requests_per_minute}, {self.tokens_per_minute}, {self.concurrency})'
-        )
+        return repr_of(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # a copy would be another set of limits

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from lagent.concurrency import gather
 from lagent.effects import emit, listening
@@ -51,12 +52,19 @@ class Poster(Protocol):
 class RemoteModel(BaseAPILLM):
     """What both faces of a remote model are; written once, awaited.
 
-    A subclass sets the three attributes below, and says what a request is and how a reply is read.
+    A subclass sets the attributes below, and says what a request is and how a reply is read.
     """
 
     _server: Poster
     _ring: KeyRing
     rate_limits: RateLimits
+    url: str
+
+    def __repr__(self) -> str:
+        where = urlsplit(self.url)
+        host = where.netloc.rpartition('@')[2]  # before it are a user and a password
+        url = f'{where.scheme}://{host}{where.path}'
+        return f'{type(self).__name__}({self.model_type!r}, url={url!r})'
 
     def _request(
         self, messages: Any, params: dict[str, Any], *, stream: bool

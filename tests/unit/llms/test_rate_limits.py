@@ -152,7 +152,7 @@ async def test_who_gives_up_holds_nobody_up() -> None:
 async def test_the_wait_is_bounded_and_a_hopeless_one_is_not_begun() -> None:
     shared, clock = limits(1, max_wait=30)
     await begin(shared)
-    with pytest.raises(RateLimited, match=r'RateLimits\(1, None, None\)'):
+    with pytest.raises(RateLimited, match=r'RateLimits\(requests_per_minute=1, max_wait=30\)'):
         await begin(shared)
     assert clock.slept == []
     busy = RateLimits(concurrency=1, max_wait=0.01)
