@@ -61,7 +61,7 @@ async def measure(run: Run) -> AsyncIterator[Measurement]:
         mine, theirs = await interleave(run.n(5, 1), sides.through, sides.straight)
         beside, by_hand = await interleave(run.n(20, 4), sides.beside, sides.by_hand)
     finally:
-        llm.close()
+        await llm.close()
     floor_is = "vLLM's own generate, same engine, prompts written before"
     yield Measurement(
         f'vLLM, {len(sides.dialogs)} conversations at once: generated tokens',

@@ -109,6 +109,14 @@ MaxTurn = Annotated[
         help='How many times code may run for one question.',
     ),
 ]
+MaxNewTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        envvar=ENVIRONMENT['max_new_tokens'],
+        help='Tokens that one reply of the model may have, what it reasons included.',
+    ),
+]
 Save = Annotated[
     Path | None,
     typer.Option(
@@ -154,6 +162,7 @@ def run(
     unsafe: Unsafe = False,
     timeout: Timeout = 60.0,
     max_turn: MaxTurn = 10,
+    max_new_tokens: MaxNewTokens = None,
     save: Save = None,
     language: Language = 'en',
     images: Images = 'auto',
@@ -188,7 +197,7 @@ def run(
     view: Subscriber = lines or ConsoleView(console, show_image=pictures.show_output)
     if journal is None and (run_id is not None or ask):
         raise typer.BadParameter('--run-id and --ask need a --journal')
-    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
+    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
     with (
         told_errors(console, lines),
         _analyst(console, *options) as analyst,
@@ -235,6 +244,7 @@ def chat(
     unsafe: Unsafe = False,
     timeout: Timeout = 60.0,
     max_turn: MaxTurn = 10,
+    max_new_tokens: MaxNewTokens = None,
     save: Save = None,
     language: Language = 'en',
     images: Images = 'auto',
@@ -248,7 +258,7 @@ def chat(
     console = Console()
     pictures = Pictures.of(console, images)
     view = ConsoleView(console, show_image=pictures.show_output)
-    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
+    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
     with told_errors(console), _analyst(console, *options) as analyst:
         dialogue = Dialogue(analyst, files or ())
         interrupt = CellInterrupt(dialogue, console)
@@ -265,6 +275,7 @@ def ui(
     unsafe: Unsafe = False,
     timeout: Timeout = 60.0,
     max_turn: MaxTurn = 10,
+    max_new_tokens: MaxNewTokens = None,
     language: Language = 'en',
     host: Annotated[
         str, typer.Option(help='Address to listen at; others than loopback open it to the network.')
@@ -283,7 +294,17 @@ def ui(
     with told_errors(console):
         from lagent.ui.server import serve
 
-        options = (files, model, base_url, backend, unsafe, timeout, max_turn, language)
+        options = (
+            files,
+            model,
+            base_url,
+            backend,
+            unsafe,
+            timeout,
+            max_turn,
+            language,
+            max_new_tokens,
+        )
         with _made(console, *options) as analyst:
             serve(analyst, files or (), host=host, port=port, open_browser=browser, console=console)
 
@@ -304,8 +325,8 @@ def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
 
 
 def _remade_by(files: list[Path] | None, *options: Any) -> str:
-    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language', 'variant')
-    arguments = dict(zip(names, options, strict=True))
+    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
+    arguments = dict(zip((*names, 'max_new_tokens', 'variant'), options, strict=True))
     paths = [str(path.resolve()) for path in files or ()]
     return f'lagent.cli:remade {json.dumps({"files": paths, **arguments})}'
 
@@ -329,6 +350,7 @@ def _made(
     timeout: float,
     max_turn: int,
     language: str = 'en',  # runs that were recorded before there was a choice name none
+    max_new_tokens: int | None = None,
     variant: Any = None,
 ) -> Iterator[Any]:
     from lagent.actions import Interpreter
@@ -339,7 +361,7 @@ def _made(
     from lagent.prompts.prompt_files import PromptFiles
 
     with console.status('Loading the model …'):
-        llm = model_from_env(model, base_url)
+        llm = model_from_env(model, base_url, max_new_tokens)
     names = ', '.join(path.name for path in files or ())
     policy = policy_for_data(variant) if backend == 'docker' else None
     interpreter = Interpreter(policy=policy, backend=backend, timeout=timeout, unsafe=unsafe)

@@ -25,6 +25,7 @@ ENVIRONMENT = {
     'backend': ['LAGENT_BACKEND'],
     'timeout': ['LAGENT_TIMEOUT'],
     'max_turn': ['LAGENT_MAX_TURN'],
+    'max_new_tokens': ['LAGENT_MAX_NEW_TOKENS'],
     'language': ['LAGENT_LANGUAGE'],
     'save': ['LAGENT_SAVE'],
     'journal': ['LAGENT_JOURNAL'],
@@ -42,6 +43,7 @@ class ProjectSettings(BaseModel):
         model: name of a served model.
         timeout: seconds that one piece of code may run.
         max_turn: how many times code may run for one question.
+        max_new_tokens: tokens that one reply of the model may have.
         language: language of the model's instructions.
     """
 
@@ -50,6 +52,7 @@ class ProjectSettings(BaseModel):
     model: str | None = None
     timeout: float | None = Field(None, ge=0.1)
     max_turn: int | None = Field(None, ge=1)
+    max_new_tokens: int | None = Field(None, ge=1)
     language: Literal['en', 'zh'] | None = None
 
 

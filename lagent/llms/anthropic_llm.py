@@ -1,97 +1,65 @@
 """AnthropicAPI and AsyncAnthropicAPI: Claude, through Anthropic's own SDK."""
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any
-from urllib.parse import urlsplit
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
 
 from lagent._extras import require
 from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.anthropic_wire import MessageBuilder, messages_body, out_of_credit
 from lagent.llms.base_api import APITemplateParser
+from lagent.llms.errors import ModelCallFailed
+from lagent.llms.keys import KeyRing
 from lagent.llms.meta_template import CHAT_META
-from lagent.llms.openai_server import KeyRing, typed_error
 from lagent.llms.rate_limits import RateLimits
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel, RemoteModel
 from lagent.llms.retry import RetryPolicy
-from lagent.llms.transport import Connections, bounded
+from lagent.llms.sdk_server import SdkServer, split_url
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
 
 ANTHROPIC_API_BASE = 'https://api.anthropic.com'
 ANTHROPIC_DEFAULT = 'claude-sonnet-4-5'
+ANTHROPIC_MAX_TOKENS = 8192  # a number is required; this one every model since Claude 3.5 allows
 _KEY_VARIABLES = ('ANTHROPIC_API_KEY', 'Claude_API_KEY')  # the second one is InternLM's
 
 
-class AnthropicServer:
+class AnthropicServer(SdkServer):
     """Anthropic's server, or one that speaks its protocol.
 
     Args:
         url: where it is; with or without ``/v1`` or ``/v1/messages``.
-        proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs.
-        connect_timeout: seconds to reach it.
-        read_timeout: seconds without a byte from it.
+        settings: see `SdkServer`.
     """
 
-    def __init__(
+    def __init__(self, url: str, **settings: Any) -> None:
+        split_url(url, ANTHROPIC_API_BASE)
+        base_url = url.rstrip('/').removesuffix('/messages').removesuffix('/v1')
+        super().__init__(base_url, require('anthropic', 'anthropic'), 'AsyncAnthropic', **settings)
+
+    def _call(
         self,
-        url: str,
-        *,
-        proxies: str | dict[str, str] | None,
-        connect_timeout: float,
-        read_timeout: float,
-    ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ('http', 'https') or not parts.netloc:
-            raise ConfigError(f'{url!r} is not the URL of a server, such as {ANTHROPIC_API_BASE}')
-        self.base_url = url.rstrip('/').removesuffix('/messages').removesuffix('/v1')
-        self._sdk: Any = require('anthropic', 'anthropic')
-        proxy = proxies.get(parts.scheme) if isinstance(proxies, dict) else proxies
-        limits = self._sdk.Timeout(read_timeout, connect=connect_timeout)
-        self._connections = Connections(partial(_connect, self._sdk, self.base_url, limits, proxy))
-
-    @asynccontextmanager
-    async def post(
-        self, body: dict[str, Any], key: str, org: str | None
-    ) -> AsyncIterator[AsyncGenerator[bytes]]:
-        """Ask for a reply.
-
-        Args:
-            body: the request.
-            key: the API key.
-            org: not used: a key belongs to one organization.
-
-        Yields:
-            The body of the reply, in pieces as they arrive.
-
-        Raises:
-            ModelCallFailed: there is no reply; the subclass says why.
-        """
+        client: 'AsyncAnthropic',
+        body: dict[str, Any],
+        headers: dict[str, str],
+        key: str,
+        org: str | None,
+    ) -> AbstractAsyncContextManager[Any]:
         # In the SDK's own way: which header a key goes into depends on its version.
-        client = (await self._connections.client()).with_options(api_key=key)
-        try:
-            async with client.messages.with_streaming_response.create(
-                model=body['model'],
-                messages=body['messages'],
-                max_tokens=body['max_tokens'],
-                stream=body.get('stream', False),
-                extra_body=body,
-            ) as response:
-                yield bounded(response.iter_bytes())
-        except self._sdk.APIError as error:
-            fields = error.body.get('error') if isinstance(error.body, dict) else None
-            raise out_of_credit(typed_error(error, self._sdk), fields) from error
+        return client.with_options(api_key=key).messages.with_streaming_response.create(
+            model=body['model'],
+            messages=body['messages'],
+            max_tokens=body['max_tokens'],
+            stream=body.get('stream', False),
+            extra_body=body,
+            extra_headers=headers,
+        )
 
-
-def _connect(sdk: Any, base_url: str, limits: Any, proxy: str | None) -> Any:
-    return sdk.AsyncAnthropic(
-        api_key='set for each request',
-        base_url=base_url,
-        max_retries=0,
-        timeout=limits,
-        http_client=sdk.DefaultAsyncHttpxClient(proxy=proxy) if proxy else None,
-    )
+    def _typed(self, error: Any) -> ModelCallFailed:
+        fields = error.body.get('error') if isinstance(error.body, dict) else None
+        return out_of_credit(super()._typed(error), fields)
 
 
 class Messages(RemoteModel):
@@ -107,7 +75,7 @@ class Messages(RemoteModel):
         proxies: str | dict[str, str] | None = None,
         meta_template: Any = CHAT_META,
         temperature: float | None = None,
-        max_new_tokens: int = 512,
+        max_new_tokens: int = ANTHROPIC_MAX_TOKENS,
         top_p: float | None = None,
         top_k: int | None = None,
         repetition_penalty: float = 0.0,
@@ -160,7 +128,7 @@ class Messages(RemoteModel):
             gen_params: generation parameters.
 
         Returns:
-            The body.
+            The body, alone as in InternLM's.
 
         Raises:
             NotImplementedError: `max_tokens` was given; it is called `max_new_tokens` here.
@@ -169,9 +137,11 @@ class Messages(RemoteModel):
             raise NotImplementedError('unsupported parameter: max_tokens (use max_new_tokens)')
         return messages_body(model_type, messages, gen_params)
 
-    def _request(self, messages: Any, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    def _request(
+        self, messages: Any, params: dict[str, Any], *, stream: bool
+    ) -> tuple[dict[str, str], dict[str, Any]]:
         body = self.generate_request_data(self.model_type, messages, params)
-        return {**body, 'stream': True} if stream else body
+        return {}, {**body, 'stream': True} if stream else body
 
     def _new_reply(self, params: dict[str, Any]) -> MessageBuilder:
         return MessageBuilder(params.get('stop_words'))
@@ -192,7 +162,7 @@ class AnthropicAPI(Messages, BlockingRemoteModel):
         model_type: the model's name.
         retry: how many attempts a call may make, or a `RetryPolicy`.
         key: the API key, or several that are used in turn; ``'ENV'`` takes ``$ANTHROPIC_API_KEY``,
-            else ``$Claude_API_KEY``. A key without credit is dropped.
+            else ``$Claude_API_KEY``. A key without credit is passed over for some minutes.
         proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs.
         meta_template: how roles are named; see `APITemplateParser`.
         temperature: see `BaseLLM`; the model's own when not given, like the next two.

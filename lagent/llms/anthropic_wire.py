@@ -8,8 +8,8 @@ from typing import Any
 from lagent.llms.base_llm import Message
 from lagent.llms.completion import Completion
 from lagent.llms.errors import ModelCallFailed, QuotaExhausted
+from lagent.llms.http_errors import error_of_status
 from lagent.llms.openai_reply import ReplyBuilder
-from lagent.llms.openai_server import error_of_status
 
 _NOT_SENT = ('repetition_penalty', 'skip_special_tokens', 'session_id', 'session_ids')
 _THOUGHT = ('thinking', 'signature', 'data')  # what a block of thinking consists of

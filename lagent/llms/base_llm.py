@@ -1,7 +1,7 @@
 """The contract of every model, and prompts for models that complete a text."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol, Self
 
 from lagent.llms.effect import model_call
 from lagent.schema import ModelStatusCode
@@ -166,6 +166,9 @@ class BaseLLM:
             'stop_words': [stop_words] if isinstance(stop_words, str) else stop_words,
         }
 
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.path!r})'
+
     def generate(self, inputs: Any, **gen_params: Any) -> Any:
         """Complete a prompt, or each of a list of prompts.
 
@@ -262,6 +265,19 @@ class BaseLLM:
         """
         return self.template_parser(dialog)
 
+    def close(self) -> None:
+        """Give back what the model holds outside of this process's memory, as ``with`` does.
+
+        That are connections, and a server that was started for it; most models in this process
+        hold nothing such. Closing twice does nothing.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
 
 class AsyncBaseLLM(BaseLLM):
     """`BaseLLM` for models that are awaited; session ids reach `generate`."""
@@ -320,6 +336,18 @@ class AsyncBaseLLM(BaseLLM):
             An iterator over ``(ModelStatusCode, text so far, None)``; the last one is ``END``.
         """
         raise NotImplementedError
+
+    async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
+        """Give back what the model holds, as ``async with`` does; see `BaseLLM.close`."""
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(f'{type(self).__name__} is closed with "async with", not with "with"')
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
 
 
 def is_batch(inputs: Any) -> bool:

@@ -8,6 +8,7 @@ from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import LMTemplateParser
 from lagent.llms.chat_template import as_prompt
 from lagent.llms.completion import Completion
+from lagent.llms.effect import model_call
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai import ChatCompletions
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel
@@ -32,6 +33,7 @@ class EngineClient(ChatCompletions):
         key: str | list[str] = 'EMPTY',
         meta_template: Any = None,
         template_parser: Any = None,
+        max_new_tokens: int | None = 512,
         repetition_penalty: float = 1.0,
         **gen_params: Any,
     ) -> None:
@@ -44,6 +46,8 @@ class EngineClient(ChatCompletions):
             meta_template=meta_template or CHAT_META,
             template_parser=template_parser,
             base_url=url.rstrip('/').removesuffix('/v1') + '/v1',
+            # A text may be continued without end, and servers that are told no end take 16 tokens.
+            max_new_tokens=max_new_tokens,
             repetition_penalty=repetition_penalty,
             **gen_params,
         )
@@ -97,15 +101,16 @@ class EngineClient(ChatCompletions):
         if self.process is not None:
             await self.process.until_ready()
 
-    def close(self) -> None:
-        """Stop the server, if it was started here. Closing twice does nothing."""
+    async def _close(self) -> None:
+        await super()._close()
         if self.process is not None:
-            self.process.close()
+            await asyncio.to_thread(self.process.close)
 
 
 class AsyncEngineClient(EngineClient, AsyncRemoteModel):
     """The awaited face: calls are awaited, and ``async with`` waits for the server."""
 
+    @model_call
     async def generate(
         self, /, inputs: Any, session_ids: Any = None, **gen_params: Any
     ) -> Completion | list[Completion]:
@@ -124,13 +129,7 @@ class AsyncEngineClient(EngineClient, AsyncRemoteModel):
         """
         if isinstance(inputs, str) or as_prompt(inputs) is not None:
             return await self._answer(inputs, gen_params, stream=listening())
-        replies = [self._answer(text, gen_params, stream=False) for text in inputs]
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(reply) for reply in replies]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await self._answer_all(inputs, gen_params)
 
     async def start(self) -> None:
         """Wait until the server takes requests.
@@ -144,18 +143,15 @@ class AsyncEngineClient(EngineClient, AsyncRemoteModel):
         try:
             await self.start()
         except BaseException:
-            await asyncio.to_thread(self.close)
+            await self.close()
             raise
         return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await asyncio.to_thread(self.close)
 
 
 class BlockingEngineClient(EngineClient, BlockingRemoteModel):
     """The blocking face: ``with`` waits for the server."""
 
-    generate = blocking(AsyncEngineClient.generate)
+    generate = model_call(blocking(AsyncEngineClient.generate))
     start = blocking(AsyncEngineClient.start)
 
     def __enter__(self) -> Self:
@@ -165,6 +161,3 @@ class BlockingEngineClient(EngineClient, BlockingRemoteModel):
             self.close()
             raise
         return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

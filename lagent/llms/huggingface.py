@@ -10,7 +10,7 @@ from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser, is_batch
 from lagent.llms.chat_template import Prompt, TokenDialogs, as_prompt
 from lagent.llms.completion import Completion
-from lagent.llms.effect import model_call
+from lagent.llms.effect import model_call, model_stream
 from lagent.llms.hf_engine import Engine, Request, load_model, load_tokenizer
 from lagent.llms.meta_template import CHAT_META
 from lagent.schema import ModelStatusCode
@@ -74,6 +74,7 @@ class HFTransformer(BaseLLM):
         """
         return self.tokenizer(prompts)['input_ids']
 
+    @model_call
     def generate(self, inputs: Any, do_sample: bool = True, **gen_params: Any) -> Any:
         """Complete a prompt, or each of a list of prompts in one batch.
 
@@ -93,6 +94,7 @@ class HFTransformer(BaseLLM):
         many = isinstance(inputs, list) and bool(inputs) and not isinstance(inputs[0], int)
         return self._complete(inputs, many, self._request(do_sample, gen_params))
 
+    @model_stream
     def stream_generate(
         self, inputs: Any, do_sample: bool = True, **gen_params: Any
     ) -> Iterator[Chunk]:
@@ -128,6 +130,7 @@ class HFTransformer(BaseLLM):
         """
         return self._chat(inputs, self._request(do_sample, gen_params))
 
+    @model_stream
     def stream_chat(
         self, inputs: Any, do_sample: bool = True, session_id: Any = None, **gen_params: Any
     ) -> Iterator[Chunk]:
@@ -230,6 +233,7 @@ class AsyncHFTransformerChat(HFTransformerChat, AsyncBaseLLM):
     Cancelling a call stops the model after its current token.
     """
 
+    @model_call
     async def generate(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, session_ids: Any = None, do_sample: bool = True, **gen_params: Any
     ) -> Any:
@@ -246,6 +250,7 @@ class AsyncHFTransformerChat(HFTransformerChat, AsyncBaseLLM):
         request = self._request(do_sample, gen_params)
         return await _in_thread(request, self._chat, inputs, request)
 
+    @model_stream
     async def stream_generate(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, do_sample: bool = True, **gen_params: Any
     ) -> AsyncIterator[Chunk]:
@@ -255,6 +260,7 @@ class AsyncHFTransformerChat(HFTransformerChat, AsyncBaseLLM):
             async for chunk in chunks:
                 yield chunk
 
+    @model_stream
     async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, do_sample: bool = True, session_id: Any = None, **gen_params: Any
     ) -> AsyncIterator[Chunk]:

@@ -13,6 +13,7 @@ from lagent.errors import ConfigError
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, LMTemplateParser
 from lagent.llms.completion import Completion, Usage
+from lagent.llms.effect import model_call
 from lagent.llms.engine_client import AsyncEngineClient, BlockingEngineClient, EngineClient
 from lagent.llms.errors import ContextOverflow, ModelCallFailed, is_overflow
 from lagent.llms.meta_template import CHAT_META
@@ -84,6 +85,7 @@ class LMDeployPipeline(BaseLLM):
             log_level='WARNING',
         )
 
+    @model_call
     def generate(
         self,
         inputs: Any,
@@ -130,8 +132,6 @@ class LMDeployPipeline(BaseLLM):
             emit(str(replies[0]))
         return replies[0]
 
-    chat = BaseLLM.chat
-
     def _config(self, params: dict[str, Any], skip_special_tokens: bool) -> Any:
         arguments = {'skip_special_tokens': skip_special_tokens, **params}
         if arguments.get('do_sample') is None:
@@ -149,6 +149,7 @@ class AsyncLMDeployPipeline(LMDeployPipeline, AsyncBaseLLM):
         kwargs: see `LMDeployPipeline`.
     """
 
+    @model_call
     async def generate(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, session_ids: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -164,8 +165,6 @@ class AsyncLMDeployPipeline(LMDeployPipeline, AsyncBaseLLM):
             The completion or completions, or dicts, in order.
         """
         return await asyncio.to_thread(LMDeployPipeline.generate, self, inputs, *args, **kwargs)
-
-    chat = AsyncBaseLLM.chat
 
 
 def _reply(

@@ -7,9 +7,10 @@ from lagent._extras import require
 from lagent.effects import is_offline
 from lagent.errors import ConfigError
 from lagent.llms.base_api import APITemplateParser
+from lagent.llms.keys import KeyRing
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai_request import request_body
-from lagent.llms.openai_server import KeyRing, Server
+from lagent.llms.openai_server import OpenAIServer
 from lagent.llms.rate_limits import RateLimits
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel, RemoteModel
 from lagent.llms.retry import RetryPolicy
@@ -33,6 +34,7 @@ class ChatCompletions(RemoteModel):
         api_base: str | None = None,
         proxies: str | dict[str, str] | None = None,
         *,
+        max_new_tokens: int | None = None,
         base_url: str | None = None,
         template_parser: Any = APITemplateParser,
         connect_timeout: float = 10.0,
@@ -40,9 +42,16 @@ class ChatCompletions(RemoteModel):
         rate_limits: RateLimits | None = None,
         **gen_params: Any,
     ) -> None:
-        super().__init__(model_type, retry, template_parser, meta_template, **gen_params)
+        super().__init__(
+            model_type,
+            retry,
+            template_parser,
+            meta_template,
+            max_new_tokens=max_new_tokens,
+            **gen_params,
+        )
         url = api_base or base_url or os.environ.get('OPENAI_BASE_URL')
-        self._server = Server(
+        self._server = OpenAIServer(
             url or OPENAI_API_BASE,
             proxies=proxies,
             connect_timeout=connect_timeout,
@@ -103,11 +112,15 @@ class ChatCompletions(RemoteModel):
         ids: list[int] = tiktoken.encoding_for_model(self.model_type).encode(prompts)
         return ids
 
-    def _request(self, messages: Any, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
-        _, body = self.generate_request_data(self.model_type, messages, params, self.json_mode)
+    def _request(
+        self, messages: Any, params: dict[str, Any], *, stream: bool
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        headers, body = self.generate_request_data(
+            self.model_type, messages, params, self.json_mode
+        )
         if stream:
             body = {'stream_options': {'include_usage': True}, **body, 'stream': True}
-        return body
+        return headers, body
 
 
 class AsyncGPTAPI(ChatCompletions, AsyncRemoteModel):
@@ -122,7 +135,8 @@ class GPTAPI(ChatCompletions, BlockingRemoteModel):
         retry: how many attempts a call may make, or a `RetryPolicy`.
         json_mode: ask for JSON objects.
         key: the API key, or several that are used in turn; ``'ENV'`` takes ``$OPENAI_API_KEY``.
-            A key whose quota is used up is dropped. With a server of your own it may be missing.
+            A key whose quota is used up is passed over for some minutes. With a server of your own
+            it may be missing.
         org: the organization, or several that are used in turn; of as many as there are keys, each
             key has its own.
         meta_template: how roles are named; see `APITemplateParser`.
@@ -130,11 +144,13 @@ class GPTAPI(ChatCompletions, BlockingRemoteModel):
             ``$OPENAI_BASE_URL``, else OpenAI's own.
         proxies: a proxy's URL, or a dict from ``'http'`` and ``'https'`` to URLs. Without one, the
             usual environment variables count.
+        max_new_tokens: tokens that a reply may have; the server's own limit when not given. What a
+            model reasons counts.
         base_url: the OpenAI SDK's name for `api_base`.
         connect_timeout: seconds to reach the server.
         read_timeout: seconds without a byte from it. The time of the whole call is the policy's.
         rate_limits: limits that several models share.
-        gen_params: generation parameters, see `BaseAPILLM`.
+        gen_params: other generation parameters, see `BaseAPILLM`.
 
     Attributes:
         url: where requests go.

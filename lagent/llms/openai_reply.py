@@ -7,7 +7,7 @@ from typing import Any
 
 from lagent.llms.completion import Completion, ToolCall, Usage
 from lagent.llms.errors import BadReply, EmptyReply, StreamCut
-from lagent.llms.openai_server import error_of_status
+from lagent.llms.http_errors import error_of_status
 from lagent.llms.stops import StopCutter
 
 

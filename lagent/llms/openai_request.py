@@ -33,13 +33,14 @@ def request_body(
     if isinstance(dialog, str):
         dialog = [{'role': 'user', 'content': dialog}]
     body = {'model': model, 'messages': [_wire_message(m) for m in dialog], 'n': 1}
-    if model.lower().startswith(_REASONING_FAMILIES):
+    name = model.lower().rpartition('/')[2]  # routers put a provider before it
+    if name.startswith(_REASONING_FAMILIES):
         # These refuse to be sampled differently, and count their reasoning.
         for refused in ('temperature', 'top_p'):
             rest.pop(refused, None)
         body['max_completion_tokens'] = max_new_tokens
     else:
-        if model.lower().startswith(_CLAUDE):  # it takes one of the two
+        if name.startswith(_CLAUDE):  # it takes one of the two
             rest.pop('top_p', None)
         body |= {'max_tokens': max_new_tokens, 'stop': stops or None, 'frequency_penalty': penalty}
     if json_mode:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections import deque
@@ -12,10 +13,12 @@ from typing import Any, Self
 
 from lagent.llms.completion import Usage
 from lagent.llms.errors import RateLimited
+from lagent.utils.reprs import repr_of
+from lagent.view.tokens import estimate_tokens
 
 _WINDOW = 60.0  # seconds
-_CHARS_PER_TOKEN = 3  # a little too many tokens rather than too few
 _IMAGE_TOKENS = 1000
+_REPLY_TOKENS = 512  # of a reply that may have any number
 
 
 @dataclass(eq=False, slots=True)
@@ -103,9 +106,7 @@ class RateLimits:
         self._running = 0
 
     def __repr__(self) -> str:
-        return (
-            f'RateLimits({self.requests_per_minute}, {self.tokens_per_minute}, {self.concurrency})'
-        )
+        return repr_of(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # a copy would be another set of limits
@@ -139,14 +140,14 @@ class RateLimits:
         """Wait until a request may begin, and hold its place while it runs.
 
         Args:
-            tokens: the estimate of its tokens, see `estimate_tokens`.
+            tokens: the estimate of its tokens, see `estimate_request`.
             key: the API key that it uses.
 
         Yields:
             The request's ticket.
 
         Raises:
-            RateLimited: it would have to wait for more than `max_wait` seconds.
+            RateLimited: it has waited for `max_wait` seconds, or would have to wait for longer.
         """
         waiter = _Waiter(Ticket(tokens), key)
         with self._lock:
@@ -170,23 +171,27 @@ class RateLimits:
                 wait = self._wait(waiter)
                 if wait == 0:
                     return
+                running = self._running
             left = deadline - self._clock()
-            if left <= 0 or (wait is not None and wait > left):
+            # One that runs may leave sooner than that, or cost less than was estimated.
+            if left <= 0 or (wait is not None and wait > left and not running):
                 self._refuse(waiter.ticket)
-            if wait is not None:
-                await self._sleep(wait)
-            else:
-                try:
-                    async with asyncio.timeout(left):
-                        await waiter.turn.wait()
-                except TimeoutError:
-                    self._refuse(waiter.ticket)
+            await self._pause(waiter, left if wait is None else min(wait, left))
+
+    async def _pause(self, waiter: _Waiter, seconds: float) -> None:
+        """Wait for some seconds, or until it may be the waiter's turn."""
+        ends = [asyncio.ensure_future(end) for end in (self._sleep(seconds), waiter.turn.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
 
     def _wait(self, waiter: _Waiter) -> float | None:
         """Take a place if there is one, else say how long to wait: None until somebody leaves."""
         if held := self.held(waiter.key):
             return held
-        if self._first() is not waiter or self._running == self.concurrency:
+        if self._first() is not waiter or self._running >= (self.concurrency or math.inf):
             return None
         now = self._clock()
         while self._begun and self._begun[0].at <= now - _WINDOW:
@@ -244,26 +249,26 @@ class RateLimits:
         )
 
 
-def estimate_tokens(messages: Any, max_new_tokens: int | None) -> int:
+def estimate_request(messages: Any, max_new_tokens: int | None) -> int:
     """Guess what a request will cost, from its texts and from what the reply may have.
 
     Args:
         messages: the messages, or a text.
-        max_new_tokens: tokens that the reply may have.
+        max_new_tokens: tokens that the reply may have; None for any number.
 
     Returns:
         A number of tokens.
     """
-    texts = images = 0
+    tokens = 0
     rest = [messages]
     while rest:
         item = rest.pop()
         if isinstance(item, str):
-            texts += len(item)
+            tokens += estimate_tokens(item)
         elif isinstance(item, list | tuple):
             rest += item
         elif isinstance(item, dict) and item.get('type') in ('image', 'image_url'):
-            images += 1  # however long its encoding is
+            tokens += _IMAGE_TOKENS  # however long its encoding is
         elif isinstance(item, dict):
             rest += item.values()
-    return texts // _CHARS_PER_TOKEN + images * _IMAGE_TOKENS + (max_new_tokens or 0)
+    return tokens + (_REPLY_TOKENS if max_new_tokens is None else max_new_tokens)

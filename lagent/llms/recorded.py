@@ -1,14 +1,15 @@
 """What stands for a model whose answers are all known."""
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, NoReturn
 
-from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM
-from lagent.llms.effect import model_call
+from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk
+from lagent.llms.effect import model_call, model_stream
 from lagent.llms.errors import ScriptEnded
 
 _WHY = (
-    'stands for a model in a replay and can only give what is recorded of `chat`. Make the real '
-    'one for what else is asked of it, such as to count tokens.'
+    'stands for a model in a replay and can only give what is recorded. Make the real one for '
+    'what else is asked of it, such as to count tokens.'
 )
 
 
@@ -31,10 +32,14 @@ class RecordedModel(BaseLLM):
         """
         self._refuse()
 
-    def stream_chat(self, inputs: Any, session_id: Any = None, **gen_params: Any) -> Any:
+    @model_stream
+    def stream_chat(
+        self, inputs: Any, session_id: Any = None, **gen_params: Any
+    ) -> Iterator[Chunk]:
         """See `chat`."""
-        self._refuse()
+        yield self._refuse()
 
+    @model_call
     def generate(self, inputs: Any, **gen_params: Any) -> Any:
         """See `chat`."""
         self._refuse()
@@ -55,6 +60,14 @@ class AsyncRecordedModel(RecordedModel, AsyncBaseLLM):
         """See `RecordedModel.chat`."""
         self._refuse()
 
+    @model_stream
+    async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
+        self, inputs: Any, session_id: Any = None, **gen_params: Any
+    ) -> AsyncIterator[Chunk]:
+        """See `RecordedModel.chat`."""
+        yield self._refuse()
+
+    @model_call
     async def generate(self, inputs: Any, session_ids: Any = None, **gen_params: Any) -> Any:
         """See `RecordedModel.chat`."""
         self._refuse()

@@ -5,13 +5,16 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from functools import partial
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
+from lagent.concurrency import gather
 from lagent.effects import emit, listening
 from lagent.llms.base_api import AsyncBaseAPILLM, BaseAPILLM
 from lagent.llms.base_llm import Chunk, is_batch
 from lagent.llms.completion import Completion
-from lagent.llms.effect import model_call
+from lagent.llms.effect import model_call, model_stream
 from lagent.llms.errors import (
     BadReply,
     ModelCallFailed,
@@ -20,9 +23,9 @@ from lagent.llms.errors import (
     QuotaExhausted,
     StreamCut,
 )
+from lagent.llms.keys import KeyRing
 from lagent.llms.openai_reply import ReplyBuilder
-from lagent.llms.openai_server import KeyRing
-from lagent.llms.rate_limits import RateLimits, estimate_tokens
+from lagent.llms.rate_limits import RateLimits, estimate_request
 from lagent.llms.retry import Attempts
 from lagent.llms.sse import EventDecoder, WholeDecoder
 from lagent.portal import blocking, blocking_iterator
@@ -36,24 +39,37 @@ class Poster(Protocol):
     """A server, as far as a conversation needs one."""
 
     def post(
-        self, body: dict[str, Any], key: str, org: str | None
+        self, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
     ) -> AbstractAsyncContextManager[AsyncGenerator[bytes]]:
         """Ask for a reply, and yield its body as it arrives."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
         ...
 
 
 class RemoteModel(BaseAPILLM):
     """What both faces of a remote model are; written once, awaited.
 
-    A subclass sets the three attributes below, and says what a request is and how a reply is read.
+    A subclass sets the attributes below, and says what a request is and how a reply is read.
     """
 
     _server: Poster
     _ring: KeyRing
     rate_limits: RateLimits
+    url: str
 
-    def _request(self, messages: Any, params: dict[str, Any], *, stream: bool) -> dict[str, Any]:
-        """The body of a request."""
+    def __repr__(self) -> str:
+        where = urlsplit(self.url)
+        host = where.netloc.rpartition('@')[2]  # before it are a user and a password
+        url = f'{where.scheme}://{host}{where.path}'
+        return f'{type(self).__name__}({self.model_type!r}, url={url!r})'
+
+    def _request(
+        self, messages: Any, params: dict[str, Any], *, stream: bool
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """The headers, apart from the key, and the body of a request."""
         raise NotImplementedError
 
     def _new_reply(self, params: dict[str, Any]) -> ReplyBuilder:
@@ -62,6 +78,10 @@ class RemoteModel(BaseAPILLM):
 
     async def _until_ready(self) -> None:
         """Wait until the server takes requests, where that is known."""
+
+    async def _close(self) -> None:
+        """What both faces do to close."""
+        await self._server.close()
 
     async def _answer(self, dialog: Any, gen_params: dict[str, Any], *, stream: bool) -> Completion:
         async with aclosing(self._ask(dialog, gen_params, stream=stream)) as pieces:
@@ -78,13 +98,15 @@ class RemoteModel(BaseAPILLM):
         """Each new piece with the text so far, then the reply; failed attempts are made again."""
         params = self.update_gen_params(**gen_params)
         messages = self.render_dialog(dialog)
-        body = _encodable(self._request(messages, params, stream=stream))
+        headers, body = self._request(messages, params, stream=stream)
+        body = _encodable(body)
         tokens = 0
         if self.rate_limits.tokens_per_minute:
-            tokens = estimate_tokens(messages, params.get('max_new_tokens'))
+            tokens = estimate_request(messages, params.get('max_new_tokens'))
         attempts = Attempts(self.retry_policy)
+        refused: dict[str, QuotaExhausted] = {}
         while True:
-            key, org = self._ring.next(self.rate_limits.held)
+            key, org = self._ring.next(self.rate_limits.held, refused)
             builder = self._new_reply(params)
             exchange = _Exchange(self._server, attempts, builder)
             async with AsyncExitStack() as place:
@@ -92,14 +114,11 @@ class RemoteModel(BaseAPILLM):
                     await self._until_ready()
                     ticket = await place.enter_async_context(self.rate_limits.slot(tokens, key))
                 try:
-                    async with aclosing(exchange.run(body, key, org)) as pieces:
+                    async with aclosing(exchange.run(body, headers, key, org)) as pieces:
                         async for piece in pieces:
                             if piece:
                                 yield piece, builder.text
                     rest, reply = builder.finish(complete=builder.ended)
-                except QuotaExhausted:
-                    self._ring.dropped.add(key)
-                    continue
                 except ModelCallFailed as error:
                     ticket.settle(error.usage)
                     failure = error
@@ -113,10 +132,20 @@ class RemoteModel(BaseAPILLM):
                     return
             # The place is free again while this one waits for its next attempt.
             failure.partial = failure.partial or builder.text
+            shown = stream and builder.text and not self.retry_policy.after_first_token
+            if isinstance(failure, QuotaExhausted):
+                self._ring.pass_over(key)
+                refused[key] = failure
+                if not shown:
+                    continue  # with another key, which costs no attempt
             self._hold_back(failure, key)
-            if stream and builder.text and not self.retry_policy.after_first_token:
+            if shown:
                 attempts.give_up(failure)
             await attempts.again(failure)
+
+    async def _answer_all(self, dialogs: Any, gen_params: dict[str, Any]) -> list[Completion]:
+        answer = partial(self._answer, gen_params=gen_params, stream=False)
+        return await gather(answer, dialogs, _MAX_PARALLEL)
 
     def _hold_back(self, failure: ModelCallFailed, key: str) -> None:
         """Let the other sessions wait as well, where the server asks for a wait that is waited."""
@@ -151,19 +180,9 @@ class AsyncRemoteModel(RemoteModel, AsyncBaseAPILLM):
         """
         if not is_batch(inputs):
             return await self._answer(inputs, gen_params, stream=listening())
-        slots = asyncio.Semaphore(_MAX_PARALLEL)
+        return await self._answer_all(inputs, gen_params)
 
-        async def answer(dialog: Any) -> Completion:
-            async with slots:
-                return await self._answer(dialog, gen_params, stream=False)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(answer(dialog)) for dialog in inputs]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
-
+    @model_stream
     async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
         self, /, inputs: Any, session_id: Any = None, **gen_params: Any
     ) -> AsyncGenerator[Chunk, None]:
@@ -187,13 +206,21 @@ class AsyncRemoteModel(RemoteModel, AsyncBaseAPILLM):
                 else:
                     yield ModelStatusCode.STREAM_ING, piece[1], None
 
+    async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
+        """Close the connections, and the server if it was started here. Nobody may be asking.
+
+        A later call opens connections again. Closing twice does nothing.
+        """
+        await self._close()
+
 
 class BlockingRemoteModel(RemoteModel):
     """The blocking face of a remote model."""
 
     # The effect is performed here too, so that it begins and ends on the caller's thread.
     chat = model_call(blocking(AsyncRemoteModel.chat))
-    stream_chat = blocking_iterator(AsyncRemoteModel.stream_chat)
+    stream_chat = model_stream(blocking_iterator(AsyncRemoteModel.stream_chat))
+    close = blocking(AsyncRemoteModel.close)
 
 
 class _Exchange:
@@ -203,13 +230,14 @@ class _Exchange:
         self._server, self._attempts, self._builder = server, attempts, builder
 
     async def run(
-        self, body: dict[str, Any], key: str, org: str | None
+        self, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
     ) -> AsyncGenerator[str, None]:
         """Make the request, feed the reply to the builder, and yield the text it adds."""
         streamed = body.get('stream', False)
         async with AsyncExitStack() as stack:
             async with self._attempts.within_budget():
-                pieces = await stack.enter_async_context(self._server.post(body, key, org))
+                post = self._server.post(body, headers, key, org)
+                pieces = await stack.enter_async_context(post)
             decoder = EventDecoder() if streamed else WholeDecoder()
             try:
                 while not (self._builder.ended or self._builder.stopped):

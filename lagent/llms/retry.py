@@ -117,15 +117,18 @@ class Attempts:
         left = self.policy.total - self.elapsed
         if self._run is not None and self._run.deadline is not None:
             left = min(left, self._run.deadline - time.monotonic())
+        scope = asyncio.timeout(max(left, 0))
         try:
-            async with asyncio.timeout(max(left, 0)):
+            async with scope:
                 yield
         except TimeoutError as error:
+            if not scope.expired():
+                raise  # it is what was awaited that was too slow, and says so itself
             if self._run is not None:
                 self._run.check()
             raise ModelTimeout(
-                f'No reply within {self.policy.total:g} s. Raise `total` of the retry policy, '
-                'or ask for fewer tokens.'
+                f'No reply within {self.policy.total:g} s. Raise `total` of the retry policy (and '
+                '`read_timeout` for a reply that comes in one piece), or ask for fewer tokens.'
             ) from error
 
     async def again(self, error: ModelCallFailed) -> None:

@@ -11,7 +11,7 @@ from lagent.effects import emit, listening
 from lagent.flow import Flow, arun, call, run
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, Message, is_batch
 from lagent.llms.completion import Completion
-from lagent.llms.effect import model_call
+from lagent.llms.effect import model_call, model_stream
 from lagent.llms.errors import ScriptEnded
 from lagent.schema import ModelStatusCode
 from lagent.utils.copies import copy_messages
@@ -107,6 +107,7 @@ class ScriptedModel(BaseLLM):
         """
         return run(self._answer(inputs, session_ids, gen_params))
 
+    @model_stream
     def stream_chat(
         self, inputs: Any, session_id: Any = None, **gen_params: Any
     ) -> Iterator[Chunk]:
@@ -184,6 +185,7 @@ class AsyncScriptedModel(ScriptedModel, AsyncBaseLLM):
         """Give the next reply, or one for each of a list of dialogs; see `ScriptedModel`."""
         return await arun(self._answer(inputs, session_ids, gen_params))
 
+    @model_stream
     async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, session_id: Any = None, **gen_params: Any
     ) -> AsyncIterator[Chunk]:

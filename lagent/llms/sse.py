@@ -7,11 +7,11 @@ class EventDecoder:
     """Takes the body of an event stream in pieces of any size and gives the data of its events.
 
     It is used in place of the SDK's reader because the end mark of a stream has to be told apart
-    from a connection that closed, and because a line may not grow without end.
+    from a connection that closed, and because each byte is looked at once, however long a line is.
     """
 
     def __init__(self) -> None:
-        self._line = bytearray()
+        self._line: list[bytes] = []  # pieces of the line that has not ended
         self._data: list[str] = []
 
     def feed(self, piece: bytes) -> Iterator[str]:
@@ -23,11 +23,11 @@ class EventDecoder:
         Yields:
             The data of each event that is complete now.
         """
-        self._line += piece
         # A line ends in \n or \r\n. A lone \r, which the format allows, nobody sends.
-        *lines, rest = bytes(self._line).split(b'\n')
-        self._line = bytearray(rest)
-        for line in lines:
+        first, *others = piece.split(b'\n')
+        self._line.append(first)
+        for start in others:
+            line, self._line = b''.join(self._line), [start]
             yield from self._take(line.removesuffix(b'\r'))
 
     def close(self) -> Iterator[str]:
@@ -36,7 +36,7 @@ class EventDecoder:
         Yields:
             The data of a last event whose closing blank line was not sent.
         """
-        yield from self._take(bytes(self._line))
+        yield from self._take(b''.join(self._line))
         yield from self._take(b'')
 
     def _take(self, line: bytes) -> Iterator[str]:

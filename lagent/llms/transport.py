@@ -39,6 +39,16 @@ class Connections:
             self._clients[loop] = client, finalizer
         return self._clients[loop][0]
 
+    async def close(self) -> None:
+        """Close the connections: of the running loop now, of others soon."""
+        here = asyncio.get_running_loop()
+        while self._clients:
+            loop, (_, finalizer) = self._clients.popitem()
+            if loop is here and (kept := finalizer.detach()):
+                await kept[2][0].aclose()
+            else:
+                finalizer()
+
 
 async def _session(connect: Callable[[], Any]) -> AsyncGenerator[Any]:
     """An open client, for as long as the generator is not closed."""
@@ -85,8 +95,10 @@ async def bounded(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     except Exception as error:
         # The SDK lets its transport's errors through here, and which library that is depends on
         # the SDK's version. Whatever it is, the rest of the reply won't come.
+        kind = type(error).__name__
+        hint = ' Raise `read_timeout` of the model.' if 'Timeout' in kind else ''
         raise ModelUnavailable(
-            f'The connection broke while the reply was read ({type(error).__name__}: {error}).'
+            f'The connection broke while the reply was read ({kind}: {error}).{hint}'
         ) from error
     if size > _MAX_REPLY:
         raise BadReply(f'The reply is larger than {_MAX_REPLY} bytes; the rest was not read.')

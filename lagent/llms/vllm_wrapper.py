@@ -10,10 +10,12 @@ from contextlib import aclosing
 from typing import Any
 
 from lagent._extras import require
+from lagent.concurrency import gather
 from lagent.effects import emit, listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
 from lagent.llms.chat_template import TokenDialogs, as_prompt, has_chat_template
+from lagent.llms.effect import model_call, model_stream
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.vllm_request import Adapters, job, overflow_typed, reply_of, sampling_params
 from lagent.schema import ModelStatusCode
@@ -119,6 +121,7 @@ class VllmModel(TokenDialogs, BaseLLM):
             return self.prompt_of(rendered)
         return rendered
 
+    @model_call
     def generate(
         self,
         inputs: Any,
@@ -168,8 +171,6 @@ class VllmModel(TokenDialogs, BaseLLM):
             emit(str(replies[0]))
         return replies[0]
 
-    chat = BaseLLM.chat
-
     @staticmethod
     def _jobs(inputs: Any) -> tuple[list[tuple[Any, str]], bool]:
         """What the engine is asked, with the opening of each reply; and whether it is a list."""
@@ -199,10 +200,11 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
 
         return Engine.from_engine_args(self._vllm.AsyncEngineArgs(**arguments))
 
-    def close(self) -> None:
+    async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
         """Stop the engine's process. Closing twice does nothing."""
-        self.model.shutdown()
+        await asyncio.to_thread(self.model.shutdown)
 
+    @model_call
     async def generate(  # type: ignore[override]  # the awaited face of the same method
         self,
         inputs: Any,
@@ -233,20 +235,11 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
         params = self.update_gen_params(**gen_params, skip_special_tokens=skip_special_tokens)
         if not many:
             return await self._answer(*jobs[0], params, return_dict=return_dict, show=listening())
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(
-                        self._answer(*job, params, return_dict=return_dict, show=False)
-                    )
-                    for job in jobs
-                ]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await gather(
+            lambda job: self._answer(*job, params, return_dict=return_dict, show=False), jobs
+        )
 
-    chat = AsyncBaseLLM.chat
-
+    @model_stream
     async def stream_generate(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, skip_special_tokens: bool = False, **gen_params: Any
     ) -> AsyncGenerator[Chunk, None]:
@@ -265,6 +258,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
             async for state, reply in replies:
                 yield state, reply if state == ModelStatusCode.END else str(reply), None
 
+    @model_stream
     async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, session_id: Any = None, **gen_params: Any
     ) -> AsyncGenerator[Chunk, None]:

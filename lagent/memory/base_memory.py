@@ -23,6 +23,9 @@ class Memory:
         self.memory: list[AgentMessage] = []
         self.recent_n = recent_n
 
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(messages={len(self.memory)}, recent_n={self.recent_n})'
+
     def get_memory(
         self,
         recent_n: int | None = None,

@@ -40,6 +40,10 @@ class MemoryManager:
         # The sessions in the order of their last use, each with the ends of the runs that used it.
         self._used: dict[Hashable, set[Flag]] = {}
 
+    def __repr__(self) -> str:
+        sessions = len(self.memory_map)
+        return f'{type(self).__name__}(sessions={sessions}, max_sessions={self.max_sessions})'
+
     def __getstate__(self) -> dict[str, Any]:
         # A copy takes part in no run.
         return {**vars(self), '_used': {session: set() for session in self._used}}

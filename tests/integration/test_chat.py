@@ -32,7 +32,7 @@ def chat(monkeypatch, tmp_path):
 
     def talk(replies, lines, *arguments):
         llm = ScriptedModel(replies)
-        monkeypatch.setattr(from_env, 'model_from_env', lambda model, base_url: llm)
+        monkeypatch.setattr(from_env, 'model_from_env', lambda *_: llm)
         arguments = ['chat', *map(str, arguments), *LOCAL]
         result = CliRunner().invoke(cli.app, arguments, input='\n'.join([*lines, '/quit', '']))
         assert result.exit_code == 0, result.output
@@ -99,7 +99,7 @@ import sys
 from lagent import cli
 from lagent.llms import ScriptedModel, from_env
 llm = ScriptedModel({replies!r})
-from_env.model_from_env = lambda model, base_url: llm
+from_env.model_from_env = lambda *_: llm
 sys.argv = ['lagent', 'chat', '--backend', 'local', '--unsafe']
 cli.main()
 """

@@ -26,7 +26,7 @@ def model(monkeypatch):
 
     def use(*replies):
         llm = ScriptedModel(list(replies))
-        monkeypatch.setattr(from_env, 'model_from_env', lambda model, base_url: llm)
+        monkeypatch.setattr(from_env, 'model_from_env', lambda *_: llm)
         return llm
 
     return use
@@ -154,7 +154,7 @@ import sys
 from lagent import cli
 from lagent.llms import ScriptedModel, from_env
 code = '```python\\nimport time\\nprint("begun", flush=True)\\ntime.sleep(60)\\n```'
-from_env.model_from_env = lambda model, base_url: ScriptedModel([code])
+from_env.model_from_env = lambda *_: ScriptedModel([code])
 sys.argv = ['lagent', 'run', 'Sleep', '--backend', 'local', '--unsafe']
 cli.main()
 """

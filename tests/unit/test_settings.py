@@ -49,7 +49,10 @@ def test_commands_take_flags_then_the_environment_then_files(files, monkeypatch)
         raise ConfigError('far enough')
 
     monkeypatch.setattr(cli, '_analyst', stop)
-    files(ours='base_url = "http://h/v1"\nmax_turn = 3', theirs='model = "theirs"\nmax_turn = 4')
+    files(
+        ours='base_url = "http://h/v1"\nmax_turn = 3',
+        theirs='model = "theirs"\nmax_turn = 4\nmax_new_tokens = 900',
+    )
 
     def given(*arguments):
         CliRunner().invoke(cli.app, ['run', 'q', *arguments])
@@ -57,11 +60,13 @@ def test_commands_take_flags_then_the_environment_then_files(files, monkeypatch)
 
     options, every = given()
     assert (options['model'], options['url']) == ('theirs', 'http://h/v1')
-    assert (every[5], every[6]) == (60.0, 4)
+    assert (every[5], every[6], every[8]) == (60.0, 4, 900)
     monkeypatch.setenv('MODEL', 'environment')
     monkeypatch.setenv('LAGENT_MAX_TURN', '5')
+    monkeypatch.setenv('LAGENT_MAX_NEW_TOKENS', '1000')
     options, every = given('--max-turn', '6')
-    assert (options['model'], every[6]) == ('environment', 6)
+    assert (options['model'], every[6], every[8]) == ('environment', 6, 1000)
+    assert given('--max-new-tokens', '7')[1][8] == 7
 
 
 @pytest.mark.parametrize('line', ['base_url = "http://evil/"', 'backend = "local"', 'save = "/"'])

@@ -1,7 +1,6 @@
 """One HTTP client for all tools: everything it does is bounded, and its errors are typed."""
 
 import asyncio
-import email.utils
 import json
 import logging
 import random
@@ -27,6 +26,7 @@ from lagent.actions.web.errors import (
 )
 from lagent.actions.web.transport import GuardedTransport, tls_context
 from lagent.context import current_context
+from lagent.utils.retry_after import parse_retry_after
 from lagent.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -269,7 +269,7 @@ class HttpClient:
             response.status_code,
             place,
             _said(said, response.headers.get('content-type', '')),
-            _retry_after(response.headers.get('retry-after')),
+            parse_retry_after(response.headers.get('retry-after')),
         )
 
 
@@ -301,16 +301,3 @@ def _said(body: bytes, content_type: str) -> str:
         return ''
     text = ' '.join(body.decode('utf-8', 'replace').split())
     return text if len(text) <= _SAID_CHARS else f'{text[:_SAID_CHARS]}...'
-
-
-def _retry_after(header: str | None) -> float | None:
-    if not header:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(header).timestamp() - time.time()
-        except (ValueError, OverflowError):
-            return None
-    return max(seconds, 0.0) if seconds < float('inf') else None

@@ -2,17 +2,17 @@
 
 import bisect
 import json
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lagent.agents.aggregator.default_aggregator import DefaultAggregator
 from lagent.memory import Memory
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
+from lagent.view.tokens import Tokenizer, counted
 
 PER_MESSAGE = 4  # tokens that a message costs beside its text, about
 PER_MEDIUM = 1_000  # tokens of an image or another part that is no text, about
-_CHARS_PER_TOKEN = 4
 
 AGGREGATOR: dict[str, Any] = {'type': DefaultAggregator}
 
@@ -42,7 +42,7 @@ class TokenWindowAggregator:
     Args:
         budget: tokens that the messages may have together.
         tokenizer: gives the tokens of a text, or their number, such as ``llm.tokenize``; without
-            one, four characters count as a token.
+            one, they are estimated.
         aggregator: writes the messages, or its configuration dict.
         pinned: whether a message must stay.
         user_names: senders whose messages are questions.
@@ -54,7 +54,7 @@ class TokenWindowAggregator:
     def __init__(
         self,
         budget: int,
-        tokenizer: Callable[[str], int | Sized] | None = None,
+        tokenizer: Tokenizer | None = None,
         aggregator: Any = AGGREGATOR,
         pinned: Callable[[AgentMessage], bool] = is_pinned,
         user_names: Sequence[str] = ('user',),
@@ -123,18 +123,12 @@ class TokenWindowAggregator:
             if isinstance(part, dict) and part.get('type') in ('image', 'image_url', 'input_audio'):
                 total += PER_MEDIUM
             elif isinstance(part, dict) and set(part) == {'type', 'text'}:
-                total += self._tokens(str(part['text']))
+                total += counted(self.tokenizer, str(part['text']))
             elif part is not None:
-                total += self._tokens(part if isinstance(part, str) else _as_text(part))
+                total += counted(self.tokenizer, part if isinstance(part, str) else _as_text(part))
         if message.get('tool_calls'):
-            total += self._tokens(_as_text(message['tool_calls']))
+            total += counted(self.tokenizer, _as_text(message['tool_calls']))
         return total
-
-    def _tokens(self, text: str) -> int:
-        if self.tokenizer is None:
-            return -(-len(text) // _CHARS_PER_TOKEN)
-        tokens = self.tokenizer(text)
-        return tokens if isinstance(tokens, int) else len(tokens)
 
     def _steps(self, history: list[AgentMessage], name: str | None) -> list[list[int]]:
         """Positions that may be left out, in order; those of one step go together."""

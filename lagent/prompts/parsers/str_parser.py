@@ -4,6 +4,7 @@ from typing import Any
 
 from lagent.prompts.parsers.marks import Marks
 from lagent.prompts.prompt_template import fields
+from lagent.utils.reprs import repr_of
 
 
 class StrParser:
@@ -28,6 +29,9 @@ class StrParser:
             raise ValueError(f'the template needs values for {sorted(missing)}')
         self.template = template
         self.format_field = format_field
+
+    def __repr__(self) -> str:
+        return repr_of(self)
 
     def format_instruction(self) -> Any:
         """What the model is told about the format.

@@ -80,7 +80,7 @@ async def test_vllm_with_many_sessions(model_path: Path) -> None:
                 await llm.chat(ask('France'), max_new_tokens=2000, ignore_eos=True)
         assert llm.model.get_num_unfinished_requests() == 0
     finally:
-        llm.close()
+        await llm.close()
 
 
 def test_a_server_of_ones_own(model_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Training data of conversations with real engines: what they were given and wrote."""
 
+import asyncio
 import gc
 import warnings
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ class TestVllm:
     def llm(self, tiny_model: Path) -> Iterator[AsyncVllmModel]:
         llm = AsyncVllmModel(str(tiny_model), vllm_cfg=VLLM_SMALL, **GREEDY)
         yield llm
-        llm.close()
+        asyncio.run(llm.close())
         # vLLM leaves its ZeroMQ context to the collector, which warns about it.
         del llm.model
         with warnings.catch_warnings():

@@ -28,8 +28,8 @@ def llm(model_path: Path) -> Iterator[AsyncVllmModel]:
     cfg = {**VLLM_SMALL, 'dtype': 'bfloat16', 'kv_cache_memory_bytes': 256 * 1024**2}
     llm = AsyncVllmModel(str(model_path), vllm_cfg=cfg, temperature=0, max_new_tokens=30)
     yield llm
-    llm.close()
-    llm.close()
+    asyncio.run(llm.close())
+    asyncio.run(llm.close())
     # vLLM leaves its ZeroMQ context to the collector, which warns about it.
     del llm.model
     with warnings.catch_warnings():

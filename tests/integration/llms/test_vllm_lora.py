@@ -85,7 +85,7 @@ def waiting(tiny_model: Path) -> Iterator[AsyncVllmModel]:
     cfg = {**CFG, 'enable_lora': True, 'max_loras': 3}
     llm = AsyncVllmModel(str(tiny_model), vllm_cfg=cfg, **GREEDY)
     yield llm
-    llm.close()
+    asyncio.run(llm.close())
     # vLLM leaves its ZeroMQ context to the collector, which warns about it.
     del llm.model
     with warnings.catch_warnings():

@@ -24,7 +24,7 @@ PROGRAM = """
 import sys
 from lagent import cli
 from lagent.llms import ScriptedModel, from_env
-from_env.model_from_env = lambda model, base_url: ScriptedModel(['Hi.'], path=model)
+from_env.model_from_env = lambda model, *_: ScriptedModel(['Hi.'], path=model)
 sys.argv = ['lagent', 'ui', *sys.argv[1:]]
 cli.main()
 """

@@ -364,6 +364,7 @@ def test_tokens_are_counted_as_told():
     parts = [{'type': 'text', 'text': 'ab'}, {'type': 'image_url', 'image_url': {}}]
     assert count([{'role': 'user', 'content': parts}]) == 4 + 2 + 1000
     assert TokenWindowAggregator(1).count([{'role': 'user', 'content': 'abcde'}]) == 6
+    assert TokenWindowAggregator(1).count([{'role': 'user', 'content': '你好' * 1000}]) == 2004
     with pytest.raises(ValueError, match='budget'):
         TokenWindowAggregator(0)
 

@@ -485,7 +485,7 @@ def test_a_recorded_question_with_files_needs_nothing(
     data = tmp_path / 'a.csv'
     data.write_text('n\n1\n')
     made = from_env.model_from_env
-    monkeypatch.setattr(from_env, 'model_from_env', lambda name, url: ScriptedModel(model))
+    monkeypatch.setattr(from_env, 'model_from_env', lambda *_: ScriptedModel(model))
     interpreter = Interpreter(backend=FakeBackend(lambda code: 'ran it'), unsafe=True)
     monkeypatch.setattr('lagent.actions.Interpreter', lambda **options: interpreter)
     ask = ['run', 'what is 6 * 7?', str(data), '--journal', str(where), '--run-id', 'q']

@@ -214,7 +214,7 @@ def test_a_question_is_recorded_and_resumed(
 ) -> None:
     from lagent.llms import from_env
 
-    monkeypatch.setattr(from_env, 'model_from_env', lambda name, url: ScriptedModel(model))
+    monkeypatch.setattr(from_env, 'model_from_env', lambda *_: ScriptedModel(model))
     monkeypatch.setattr(
         'lagent.actions.Interpreter',
         lambda **options: Interpreter(backend=FakeBackend(lambda code: 'ran it'), unsafe=True),

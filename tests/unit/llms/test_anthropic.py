@@ -142,7 +142,7 @@ def test_a_reply_with_what_the_server_said_about_it(face: type, serve: Serve) ->
     assert server.requests[0] == {
         'model': MODEL,
         'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': 'q'}]}],
-        'max_tokens': 512,
+        'max_tokens': 8192,
         'stream': False,
     }
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from lagent.context import run_context
 from lagent.effects import Event, subscribe
 from lagent.errors import ConfigError
+from lagent.limits import Price, RunLimits
 from lagent.llms import GPTAPI, AsyncGPTAPI, Completion, QuotaExhausted, ToolCall, Usage
 from lagent.schema import ModelStatusCode
 
@@ -48,7 +50,6 @@ def test_a_reply_with_what_the_server_said_about_it(face: type, serve: Serve) ->
         'model': 'any/model',
         'messages': ASK,
         'n': 1,
-        'max_tokens': 512,
         'top_p': 0.8,
         'temperature': 0.8,
         'frequency_penalty': 0.0,
@@ -212,8 +213,53 @@ def test_keys_take_turns_and_those_without_quota_go(face: type, serve: Serve) ->
 
 def test_when_no_key_is_left_the_error_says_so(serve: Serve) -> None:
     llm = GPTAPI('m', key=['a', 'b'], api_base=serve(failure(429, 'insufficient_quota')).url)
-    with pytest.raises(QuotaExhausted, match='None of the 2'):
+    with pytest.raises(QuotaExhausted, match=r'None of the 2.* HTTP 429: insufficient_quota'):
         llm.chat(ASK)
+
+
+def test_a_key_that_was_given_new_quota_is_used_again(serve: Serve) -> None:
+    server = serve(failure(429, 'insufficient_quota'), message('x'))
+    llm = GPTAPI('m', key='k', api_base=server.url)
+    with pytest.raises(QuotaExhausted):
+        llm.chat(ASK)
+    assert llm.chat(ASK) == 'x'
+
+
+def test_a_key_that_runs_out_inside_a_stream_shows_no_text_twice(serve: Serve) -> None:
+    out = {'error': {'message': 'pay', 'code': 'insufficient_quota'}}
+    server = serve(events('Hello wor', out, done=False), events('Hello world', ends()))
+    llm = GPTAPI('m', key=['a', 'b'], api_base=server.url)
+    chunks = llm.stream_chat(ASK)
+    assert next(chunks)[1] == 'Hello wor'
+    with pytest.raises(QuotaExhausted, match='pay') as caught:
+        next(chunks)
+    assert caught.value.partial == 'Hello wor'
+    assert [*llm.stream_chat(ASK)][-1][1] == 'Hello world'
+    assert [h['authorization'] for h in server.headers] == ['Bearer a', 'Bearer b']
+
+
+@both_faces
+def test_a_model_has_one_name_for_prices_whoever_asks_it(face: type, serve: Serve) -> None:
+    llm = face('served', key='k', api_base=serve(message('x')).url)
+    llm.path = '/a/checkpoint'  # as the models have whose server is started here
+    prices = {'served': Price(input=1, output=1)}
+    with run_context(limits=RunLimits(cost=1, prices=prices)) as run:
+        reply = llm.chat(ASK)
+        assert (asyncio.run(_await(reply)) if inspect.isawaitable(reply) else reply) == 'x'
+    assert run.usage.cost == 18e-6
+
+
+def test_headers_of_a_subclass_are_sent(serve: Serve) -> None:
+    class Traced(GPTAPI):
+        def generate_request_data(self, *args: Any, **kwargs: Any) -> Any:
+            headers, body = super().generate_request_data(*args, **kwargs)
+            return headers | {'X-Trace': '7'}, body
+
+    server = serve(message('x'), events('x', ends()))
+    llm = Traced('m', key='k', api_base=server.url)
+    llm.chat(ASK)
+    list(llm.stream_chat(ASK))
+    assert [(h['x-trace'], h['authorization']) for h in server.headers] == [('7', 'Bearer k')] * 2
 
 
 def test_connections_are_used_again(serve: Serve) -> None:

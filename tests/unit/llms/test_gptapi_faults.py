@@ -176,8 +176,16 @@ def test_a_body_that_breaks_off_is_retried(face: type, serve: Serve) -> None:
 @both_faces
 def test_a_server_that_hangs_costs_the_read_timeout(face: type, serve: Serve) -> None:
     server = serve(Reply(pieces=[b'{'], hang=True))
-    with pytest.raises(ModelUnavailable, match='Timeout'):
+    with pytest.raises(ModelUnavailable, match=r'ReadTimeout.*`read_timeout`'):
         chat(face, server.url, retry=1, read_timeout=0.1)
+
+
+@both_faces
+def test_a_server_that_never_answers_is_named_with_the_setting_that_ended_it(face: type) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        url = f'http://127.0.0.1:{silent.getsockname()[1]}/v1'
+        with pytest.raises(ModelTimeout, match=rf'{url}.* not answer in time.*`read_timeout`'):
+            chat(face, url, retry=1, read_timeout=0.2)
 
 
 @both_faces

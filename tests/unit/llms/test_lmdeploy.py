@@ -4,6 +4,8 @@ import asyncio
 import dataclasses
 import inspect
 import sys
+import threading
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +71,26 @@ def test_a_dialog_is_written_by_the_server(face: type, serve: Serve) -> None:
         'repetition_penalty': 1.0,
         'skip_special_tokens': True,
     }
+
+
+@both_clients
+def test_many_texts_are_continued_some_at_a_time(face: type, serve: Serve) -> None:
+    running, most, lock = 0, [0], threading.Lock()
+
+    def reply(body: dict[str, Any]) -> Any:
+        nonlocal running
+        with lock:
+            running += 1
+            most.append(running)
+        time.sleep(0.02)
+        with lock:
+            running -= 1
+        return continued(f'{body["prompt"]}!')
+
+    texts = [str(n) for n in range(100)]
+    llm = face(serve(reply).base, 'm')
+    assert now(llm.generate(texts)) == [f'{text}!' for text in texts]
+    assert 2 <= max(most) <= 20
 
 
 @both_clients
@@ -253,7 +275,7 @@ def test_a_server(runnable: None) -> None:
 async def test_a_server_awaited_without_a_block(runnable: None) -> None:
     llm = AsyncLMDeployServer('a/model', server_port=free_port())
     assert 'serve api_server a/model' in await llm.chat(ASK, 7)
-    await asyncio.to_thread(llm.close)
+    await llm.close()
     assert llm.process is not None
     assert not llm.process.running
 

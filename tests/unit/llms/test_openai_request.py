@@ -48,7 +48,7 @@ def test_none_leaves_a_parameter_to_the_server() -> None:
     assert not {'max_tokens', 'temperature'} & sent.keys()
 
 
-@pytest.mark.parametrize('model', ['o3-mini', 'gpt-5.1'])
+@pytest.mark.parametrize('model', ['o3-mini', 'gpt-5.1', 'openai/o3-mini', 'router/OpenAI/GPT-5'])
 def test_reasoning_models_are_not_sampled_differently(model: str) -> None:
     sent = body(model, reasoning_effort='low')
     assert sent == {
@@ -60,8 +60,9 @@ def test_reasoning_models_are_not_sampled_differently(model: str) -> None:
     }
 
 
-def test_claude_takes_a_temperature_without_top_p() -> None:
-    assert 'top_p' not in body('claude-sonnet-4-5')
+@pytest.mark.parametrize('model', ['claude-sonnet-4-5', 'anthropic/claude-sonnet-4-5'])
+def test_claude_takes_a_temperature_without_top_p(model: str) -> None:
+    assert 'top_p' not in body(model)
 
 
 def test_json_mode() -> None:

@@ -13,8 +13,11 @@ from lagent.llms import (
     ModelUnavailable,
     QuotaExhausted,
     RateLimited,
+    keys,
 )
-from lagent.llms.openai_server import KeyRing, Server, error_of_status
+from lagent.llms.http_errors import error_of_status
+from lagent.llms.keys import KeyRing
+from lagent.llms.openai_server import OpenAIServer
 
 
 @pytest.mark.parametrize(
@@ -27,13 +30,13 @@ from lagent.llms.openai_server import KeyRing, Server, error_of_status
     ],
 )
 def test_urls(given: str, url: str) -> None:
-    assert Server(given, proxies=None, connect_timeout=1, read_timeout=1).url == url
+    assert OpenAIServer(given, proxies=None, connect_timeout=1, read_timeout=1).url == url
 
 
 @pytest.mark.parametrize('given', ['', 'localhost:8000', 'ftp://h', 'h/v1'])
 def test_what_is_no_url_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match='not the URL'):
-        Server(given, proxies=None, connect_timeout=1, read_timeout=1)
+        OpenAIServer(given, proxies=None, connect_timeout=1, read_timeout=1)
 
 
 def free(key: str) -> float:
@@ -41,30 +44,51 @@ def free(key: str) -> float:
     return 0
 
 
-def test_keys_take_turns_until_they_are_dropped() -> None:
-    ring = KeyRing(['a', 'b'], ['o'])
-    assert [ring.next(free) for _ in range(3)] == [('a', 'o'), ('b', 'o'), ('a', 'o')]
-    ring.dropped.add('a')
-    assert [ring.next(free)[0] for _ in range(2)] == ['b', 'b']
-    ring.dropped.add('b')
-    with pytest.raises(QuotaExhausted, match='None of the 2'):
-        ring.next(free)
+NO_QUOTA = QuotaExhausted('no credit, see billing.example', status=402)
+
+
+def test_keys_take_turns_and_those_without_quota_come_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ring = KeyRing(['a', 'b', 'c'], ['o'])
+    turns = [ring.next(free, {}) for _ in range(4)]
+    assert turns == [('a', 'o'), ('b', 'o'), ('c', 'o'), ('a', 'o')]
+    ring.pass_over('a')
+    assert sorted(ring.next(free, {})[0] for _ in range(4)) == ['b', 'b', 'c', 'c']
+    ring.pass_over('b')
+    assert [ring.next(free, {})[0] for _ in range(2)] == ['c', 'c']
+    # Where all others were refused, it is asked again; its owner may have paid meanwhile.
+    assert {ring.next(free, {'c': NO_QUOTA})[0] for _ in range(4)} == {'a', 'b'}
+    monkeypatch.setattr(keys, '_PASSED_OVER', 0)
+    ring.pass_over('a')
+    assert {ring.next(free, {})[0] for _ in range(4)} == {'a', 'c'}
+
+
+def test_without_any_quota_the_providers_words_are_told() -> None:
+    for names, said in (
+        (['a', 'b'], 'None of the 2 API keys has any quota left. no credit, see billing.example'),
+        (['a'], 'The API key has no quota left. no credit, see billing.example'),
+    ):
+        with pytest.raises(QuotaExhausted) as caught:
+            KeyRing(names).next(free, dict.fromkeys(names, NO_QUOTA))
+        assert str(caught.value) == said
+        assert (caught.value.status, caught.value.__cause__) == (402, NO_QUOTA)
 
 
 def test_a_key_keeps_its_organization_when_another_one_goes_first() -> None:
     ring = KeyRing(['a', 'b'], ['x', 'y'])
     holds = {'a': 5.0, 'b': 0.0}
-    assert [ring.next(holds.__getitem__) for _ in range(2)] == [('b', 'y')] * 2
-    ring.dropped.add('b')
-    assert ring.next(holds.__getitem__) == ('a', 'x')
+    assert [ring.next(holds.__getitem__, {}) for _ in range(2)] == [('b', 'y')] * 2
+    ring.pass_over('b')
+    assert ring.next(holds.__getitem__, {}) == ('a', 'x')
 
 
 def test_a_key_that_is_held_back_comes_last() -> None:
     ring = KeyRing(['a', 'b', 'c'])
     waits = {'a': 5, 'b': 0, 'c': 2}
-    assert [ring.next(waits.__getitem__)[0] for _ in range(3)] == ['b', 'b', 'b']
+    assert [ring.next(waits.__getitem__, {})[0] for _ in range(3)] == ['b', 'b', 'b']
     waits['b'] = 9
-    assert ring.next(waits.__getitem__)[0] == 'c'
+    assert ring.next(waits.__getitem__, {})[0] == 'c'
 
 
 @pytest.mark.parametrize(

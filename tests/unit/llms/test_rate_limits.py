@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from lagent.llms import GPTAPI, AsyncGPTAPI, RateLimited, RateLimits, RetryPolicy, Usage
-from lagent.llms.rate_limits import estimate_tokens
+from lagent.llms.rate_limits import estimate_request
 
 from .conftest import FakeServer, failure, message
 
@@ -73,6 +73,28 @@ async def test_what_a_request_really_cost_is_counted() -> None:
     assert clock.slept == [60]
 
 
+@pytest.mark.parametrize('max_wait', [300, 30])
+async def test_who_waits_for_an_estimate_goes_on_when_it_turns_out_too_high(max_wait: int) -> None:
+    shared = RateLimits(tokens_per_minute=10_000, max_wait=max_wait)
+
+    async def ask(estimate: int) -> None:
+        async with shared.slot(estimate) as ticket:
+            await asyncio.sleep(0.02)
+            ticket.settle(Usage(150, 50))
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(ask(8_000), ask(8_000), ask(9_600))
+
+
+async def test_a_limit_that_is_lowered_holds_from_then_on() -> None:
+    shared = RateLimits(concurrency=2, max_wait=0.05)
+    async with shared.slot(), shared.slot():
+        shared.concurrency = 1
+        with pytest.raises(RateLimited, match='2 running'):
+            await begin(shared)
+    await begin(shared)
+
+
 async def test_a_request_larger_than_a_minute_goes_alone() -> None:
     shared, clock = limits(None, 100)
     await begin(shared, 1)
@@ -130,7 +152,7 @@ async def test_who_gives_up_holds_nobody_up() -> None:
 async def test_the_wait_is_bounded_and_a_hopeless_one_is_not_begun() -> None:
     shared, clock = limits(1, max_wait=30)
     await begin(shared)
-    with pytest.raises(RateLimited, match=r'RateLimits\(1, None, None\)'):
+    with pytest.raises(RateLimited, match=r'RateLimits\(requests_per_minute=1, max_wait=30\)'):
         await begin(shared)
     assert clock.slept == []
     busy = RateLimits(concurrency=1, max_wait=0.01)
@@ -175,8 +197,10 @@ def test_a_limit_of_nothing_is_refused(name: str) -> None:
 def test_an_estimate_counts_texts_and_not_encoded_images() -> None:
     image = {'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,' + 'A' * 10**6}}
     text = {'type': 'text', 'text': 'x' * 296}
-    assert estimate_tokens('x' * 300, 50) == 150
-    assert estimate_tokens([{'role': 'user', 'content': [text, image]}], None) == 1101
+    assert estimate_request('x' * 300, 50) == 125
+    assert estimate_request('你好' * 1000, 50) == 2050
+    # `user` and `text` are a token each, and a reply of any length is taken for one of 512.
+    assert estimate_request([{'role': 'user', 'content': [text, image]}], None) == 1000 + 76 + 512
 
 
 async def test_models_that_share_limits(serve: Serve) -> None:
@@ -255,10 +279,10 @@ async def test_who_waits_for_a_minute_lets_others_pass_once_it_is_held_back() ->
 
     waiting = [asyncio.create_task(ask(key)) for key in ('a', 'b')]
     await asyncio.sleep(0.01)
-    assert slept == [60], 'the second waits for the first'
-    shared.hold(300, 'a')
+    assert slept == [60, 300], 'the second waits for the first'
+    shared.hold(200, 'a')
     await asyncio.sleep(0.01)
-    assert slept == [60, 60], 'the second waits for its own minute now'
+    assert slept == [60, 300, 200, 60], 'the second waits for its own minute now'
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)

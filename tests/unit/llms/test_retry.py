@@ -22,8 +22,8 @@ from lagent.llms import (
     StreamCut,
     Usage,
 )
-from lagent.llms.openai_server import parse_retry_after
 from lagent.llms.retry import Attempts
+from lagent.utils.retry_after import parse_retry_after
 
 POLICY = RetryPolicy(attempts=4, total=100, base=1, cap=3, max_retry_after=60)
 
@@ -129,6 +129,14 @@ async def test_what_is_awaited_is_bounded_by_the_policy() -> None:
     with pytest.raises(ModelTimeout, match=r'0\.05 s'):
         async with attempts.within_budget():
             await asyncio.sleep(30)
+
+
+async def test_a_time_out_of_what_is_awaited_stays_what_it_is() -> None:
+    for own in (ModelTimeout('the server is slow'), TimeoutError('another')):
+        with pytest.raises(type(own)) as caught:
+            async with Attempts(RetryPolicy(total=60)).within_budget():
+                raise own
+        assert caught.value is own
 
 
 async def test_what_is_awaited_is_bounded_by_the_run() -> None:

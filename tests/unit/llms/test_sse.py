@@ -1,6 +1,7 @@
 """Event streams are read alike, however the network cuts them."""
 
 import itertools
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,16 @@ def test_any_cut_gives_the_same_events(cuts: list[int]) -> None:
     for start, end in itertools.pairwise(edges):
         found += decoder.feed(STREAM[start:end])
     assert found + list(decoder.close()) == EVENTS
+
+
+def test_a_long_line_is_read_once_and_not_again_with_each_piece() -> None:
+    decoder = EventDecoder()
+    piece = b'x' * 4096
+    started = time.process_time()
+    for _ in range(4096):  # 16 MiB, which is all that a reply may have
+        assert list(decoder.feed(piece)) == []
+    assert time.process_time() - started < 5  # it was minutes when each piece was added to a copy
+    assert list(decoder.feed(b'\ndata: x\n\n')) == ['x']
 
 
 def test_a_last_event_needs_no_blank_line() -> None:

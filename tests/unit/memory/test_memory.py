@@ -282,3 +282,10 @@ def test_no_message_is_lost_to_sessions_of_other_threads():
 def test_a_bound_is_at_least_one():
     with pytest.raises(ValueError, match='max_sessions'):
         MemoryManager({'type': Memory}, max_sessions=0)
+
+
+def test_a_memory_and_a_manager_say_how_much_they_hold():
+    manager = MemoryManager({'type': Memory, 'recent_n': 3}, max_sessions=9)
+    manager.create_instance('s').add(AgentMessage(sender='user', content='secret'))
+    assert repr(manager.get('s')) == 'Memory(messages=1, recent_n=3)'
+    assert repr(manager) == 'MemoryManager(sessions=1, max_sessions=9)'
