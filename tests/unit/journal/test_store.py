@@ -260,6 +260,35 @@ def test_nothing_of_a_failed_transaction_is_kept(any_journal: SqlJournal) -> Non
     assert len(any_journal.records('r')) == 1
 
 
+def test_a_full_disk_is_told_as_such_and_the_journal_goes_on(journal: SqliteJournal) -> None:
+    owner = begun(journal)
+    connection = journal._database._connection
+    pages = connection.execute('PRAGMA page_count').fetchone()[0]
+    connection.execute(f'PRAGMA max_page_count = {pages}')
+    with pytest.raises(JournalUnavailable, match='database or disk is full'):
+        journal.append('r', owner, time.time() + SOON, [intent()], {DIGEST: bytes(1_000_000)})
+    connection.execute(f'PRAGMA max_page_count = {1_000 * pages}')
+    journal.append('r', owner, time.time() + SOON, [intent()], {})
+    assert len(journal.records('r')) == 1
+
+
+def test_a_commit_that_fails_leaves_no_transaction_open(journal: SqliteJournal) -> None:
+    owner = begun(journal)
+    database = journal._database
+    database._connection.execute('PRAGMA foreign_keys = ON')
+    with database.transaction() as execute:
+        execute(
+            'CREATE TABLE t (x TEXT REFERENCES lagent_runs (id) DEFERRABLE INITIALLY DEFERRED)', {}
+        )
+    with (
+        pytest.raises(JournalUnavailable, match='FOREIGN KEY'),
+        database.transaction() as execute,
+    ):
+        execute("INSERT INTO t VALUES ('nobody')", {})
+    journal.append('r', owner, time.time() + SOON, [intent()], {})
+    assert len(journal.records('r')) == 1
+
+
 def test_a_file_that_is_no_journal_says_so(tmp_path: Path) -> None:
     path = tmp_path / 'x.db'
     path.write_bytes(b'this is not a database, whatever its name says' * 40)
