@@ -14,6 +14,7 @@
     ├── JournalError         a run can't be recorded or resumed (see `lagent.journal.errors`)
     ├── ParseFailed          a model's replies could not be parsed, several times in a row
     ├── ModelError           a model call failed (its subclasses live in `lagent.llms.errors`)
+    ├── ServerFailed         a server that was started here did not come up, or has ended
     ├── ConfigError          a configuration dict names something that cannot be built
     └── ExtraMissing         an optional library is not installed (also an `ImportError`)
 
@@ -167,6 +168,12 @@ class ModelError(LagentError):
     """A model could not answer."""
 
     code = 'model_error'
+
+
+class ServerFailed(LagentError):
+    """A server that was started here, of a model or of an agent, did not come up or has ended."""
+
+    code = 'server_failed'
 
 
 class ConfigError(LagentError, ValueError):

@@ -3,16 +3,18 @@
 import asyncio
 from typing import Any, Self
 
+from lagent import errors
 from lagent.effects import listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import LMTemplateParser
 from lagent.llms.chat_template import as_prompt
 from lagent.llms.completion import Completion
+from lagent.llms.errors import ServerFailed
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai import ChatCompletions
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel
-from lagent.llms.server_process import ServerProcess
 from lagent.portal import blocking
+from lagent.server_process import ServerProcess
 
 
 class EngineClient(ChatCompletions):
@@ -95,7 +97,10 @@ class EngineClient(ChatCompletions):
 
     async def _until_ready(self) -> None:
         if self.process is not None:
-            await self.process.until_ready()
+            try:
+                await self.process.until_ready()
+            except errors.ServerFailed as error:
+                raise ServerFailed(str(error)) from None
 
     def close(self) -> None:
         """Stop the server, if it was started here. Closing twice does nothing."""

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     'lagent': [
         ['version', 'errors', 'schema', '_extras', 'utils', 'config'],
-        ['context', 'limits', 'flow', 'portal'],
+        ['context', 'limits', 'flow', 'portal', 'server_process', 'warden'],
         ['effects', 'positions', 'watch'],
         ['view'],
         ['prompts', 'memory', 'llms', 'hooks', 'actions', 'analysis', 'journal'],
