@@ -27,7 +27,7 @@ from lagent.journal import decisions, pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
-from lagent.journal.errors import Diverged, NothingToDecide
+from lagent.journal.errors import Diverged, NoSuchRun, NothingToDecide
 from lagent.journal.lease import describe, is_gone
 from lagent.journal.rerunning import nothing_done
 from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
@@ -35,6 +35,7 @@ from lagent.outcomes import USAGE, show_error, told_errors
 
 DIFFERS = 1
 _INDENT = 12
+_MOST_NAMED = 10  # runs that an error lists
 DEFAULT_JOURNAL = '.lagent/runs.db'
 _STYLES = {
     'done': 'green',
@@ -296,8 +297,17 @@ def _journal(where: str, access: runs_.Access = 'read') -> Iterator[Journal]:
 
 
 def _find(journal: Journal, name: str) -> Run:
-    found = [run.id for run in journal.runs(limit=10_000) if run.id.startswith(name)]
-    return journal.run(found[0] if len(found) == 1 else name)
+    try:
+        return journal.run(name)
+    except NoSuchRun:
+        found = journal.runs(limit=_MOST_NAMED + 1, prefix=name)
+        if not found:
+            raise
+    if len(found) == 1:
+        return journal.run(found[0].id)
+    named = ', '.join(run.id for run in found[:_MOST_NAMED])
+    more = ', …' if len(found) > _MOST_NAMED else ''
+    raise JournalError(f'Several runs begin with {name!r}: {named}{more}. Write more of the id.')
 
 
 def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], word: str) -> None:

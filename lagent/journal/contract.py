@@ -91,8 +91,16 @@ class Journal(Protocol):
             NoSuchRun: there is none of that id.
         """
 
-    def runs(self, status: Status | None = None, limit: int = 100) -> list[Run]:
-        """The latest runs, newest first, without their openings and outcomes."""
+    def runs(
+        self, status: Status | None = None, limit: int = 100, *, prefix: str = ''
+    ) -> list[Run]:
+        """The latest runs, newest first, without their openings and outcomes.
+
+        Args:
+            status: only runs of this status.
+            limit: how many there may be.
+            prefix: only runs whose ids begin so.
+        """
 
     def records(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run with a number above `after`, in order."""

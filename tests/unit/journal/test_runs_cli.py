@@ -135,6 +135,22 @@ def test_a_run_is_approved_and_resumed(where: Path) -> None:
     assert runs(where, 'diff', 'waiting', 'ended').exit_code == 0
 
 
+def test_a_beginning_that_several_runs_have_is_not_chosen_from(where: Path) -> None:
+    with SqliteJournal(where) as journal:
+        for index in range(12):
+            journal.begin(Run(id=f'many-{index:02}', created=float(index), status='done'), {})
+        journal.begin(Run(id='many', status='done'), {})
+    result = runs(where, 'show', 'many-')
+    assert result.exit_code == 2
+    said = ' '.join(result.output.split())
+    assert "Several runs begin with 'many-': many-11, many-10" in said
+    assert 'many-02, …' in said
+    assert 'many-01' not in said
+    assert runs(where, 'show', 'many').output.startswith('many ')
+    assert "no run 'none'" in runs(where, 'show', 'none').output
+    assert runs(where, 'show', 'many-03').output.startswith('many-03')
+
+
 def test_a_run_that_still_waits_says_so(where: Path) -> None:
     result = runs(where, 'resume', 'waiting')
     assert result.exit_code == 5

@@ -196,6 +196,8 @@ def test_lists_are_of_one_status_and_newest_first(any_journal: SqlJournal) -> No
     any_journal.release('b', any_journal.run('b').owner, 'done', {'answer': 'x'}, {})
     assert [run.id for run in any_journal.runs()] == ['c', 'b', 'a']
     assert [run.id for run in any_journal.runs('done')] == ['b']
+    assert [run.id for run in any_journal.runs(prefix='b')] == ['b']
+    assert any_journal.runs('running', prefix='b') == any_journal.runs(prefix='%') == []
     assert len(any_journal.runs(limit=2)) == 2
     assert any_journal.runs('done')[0].outcome is None
     assert any_journal.run('b').outcome == {'answer': 'x'}
