@@ -318,7 +318,11 @@ def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], wor
         if word == 'edited':
             typer.echo('It takes the place of:')
         typer.echo(_indented(pretty(plain(journal, request.body['payload'])), None))
-        typer.echo(f'Go on with: lagent runs resume {run.id}')
+        try:
+            waits = _request(pending(journal, run.id))
+            typer.echo(f'It also waits for a decision about {printable(waits)}')
+        except NothingToDecide:
+            typer.echo(f'Go on with: lagent runs resume {run.id}')
 
 
 def _waits(journal: Journal, run: Run) -> str:

@@ -15,8 +15,8 @@ class Run:
     Attributes:
         id: its unique name.
         status: ``'running'`` (or its process has died), ``'suspended'`` (it waits for a decision),
-            ``'ready'`` (the decision is there), ``'failed'`` (resuming tries again what failed) or
-            ``'done'``.
+            ``'ready'`` (all decisions are there), ``'failed'`` (resuming tries again what failed)
+            or ``'done'``.
         title: what it is about, in one line.
         created: Unix time in seconds.
         updated: Unix time of the last change.
@@ -157,7 +157,7 @@ class Journal(Protocol):
     def decide(
         self, run_id: str, request: int, decision: Record, blobs: Mapping[str, bytes]
     ) -> None:
-        """Add a decision to a run that nobody executes, which becomes ready.
+        """Add a decision to a run that nobody executes, which becomes ready if it was the last.
 
         Args:
             run_id: the run.

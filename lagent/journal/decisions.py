@@ -32,7 +32,7 @@ def pending(journal: Journal, run_id: str, position: str | None = None) -> Recor
     for record in records_of(journal, run_id):
         if record.type == 'request':
             waiting[record.position] = record
-        elif record.type == 'decision':
+        elif record.type != 'note':  # a decision, or it was done by another policy
             waiting.pop(record.position, None)
     if not waiting or run.status == 'done':
         raise NothingToDecide(f'Run {run_id!r} is {run.status} and does not wait for a decision.')

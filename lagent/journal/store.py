@@ -238,6 +238,7 @@ class SqlJournal:
                     f'Run {run_id!r} does not wait for this decision (any more). Look at it again.'
                 )
             _add(execute, run_id, decision)
+            execute(tables.SUSPEND_IF_WAITING, {'id': run_id})
             _keep(execute, run_id, blobs)
 
     def prune(self, before: float, statuses: Sequence[Status] = ('done',)) -> int:
