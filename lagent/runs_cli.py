@@ -27,8 +27,10 @@ from lagent.journal import decisions, pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
-from lagent.journal.errors import Diverged, NoSuchRun, NothingToDecide
+from lagent.journal.errors import Diverged, NoSuchRun, NothingToDecide, RedactorMissing
 from lagent.journal.lease import describe, is_gone
+from lagent.journal.own_redactor import check_redactor
+from lagent.journal.redact import Redactor
 from lagent.journal.rerunning import nothing_done
 from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
 from lagent.outcomes import USAGE, show_error, told_errors
@@ -176,7 +178,9 @@ def diff(one: RunId, other: RunId, where: Where = DEFAULT_JOURNAL) -> None:
 @runs_app.command()
 def approve(run_id: RunId, where: Where = DEFAULT_JOURNAL, effect: Position = None) -> None:
     """Allow what a run waits for."""
-    _decide(where, run_id, lambda journal, run: decisions.approve(journal, run, effect), 'approved')
+    _decide(
+        where, run_id, lambda journal, run: decisions.approve(journal, run.id, effect), 'approved'
+    )
 
 
 @runs_app.command()
@@ -185,11 +189,13 @@ def reject(
     reason: Annotated[str, typer.Argument(help='For the model.')] = '',
     where: Where = DEFAULT_JOURNAL,
     effect: Position = None,
+    agent: MadeBy = None,
 ) -> None:
     """Forbid what a run waits for; the model is told why."""
 
-    def forbid(journal: Journal, run: str) -> Record:
-        return decisions.reject(journal, run, reason, effect)
+    def forbid(journal: Journal, run: Run) -> Record:
+        redactor = _redactor(run, agent) if reason else None
+        return decisions.reject(journal, run.id, reason, effect, redactor=redactor)
 
     _decide(where, run_id, forbid, 'rejected')
 
@@ -200,17 +206,19 @@ def edit(
     file: Annotated[typer.FileText, typer.Argument(help='File with it, or - for the input.')],
     where: Where = DEFAULT_JOURNAL,
     effect: Position = None,
+    agent: MadeBy = None,
 ) -> None:
     """Have other code run than what a run waits for, or other parameters (JSON) given to a tool."""
-    text = file.read()
+    payload: Any = file.read()
 
-    def change(journal: Journal, run: str) -> Record:
-        if pending(journal, run, effect).kind == 'kernel':
-            return decisions.edit(journal, run, text, effect)
-        try:
-            return decisions.edit(journal, run, json.loads(text), effect)
-        except json.JSONDecodeError as error:
-            raise typer.BadParameter(f'the parameters of a tool are JSON: {error}') from None
+    def change(journal: Journal, run: Run) -> Record:
+        nonlocal payload
+        if pending(journal, run.id, effect).kind != 'kernel':
+            try:
+                payload = json.loads(payload)
+            except json.JSONDecodeError as error:
+                raise typer.BadParameter(f'the parameters of a tool are JSON: {error}') from None
+        return decisions.edit(journal, run.id, payload, effect, redactor=_redactor(run, agent))
 
     _decide(where, run_id, change, 'edited')
 
@@ -310,10 +318,23 @@ def _find(journal: Journal, name: str) -> Run:
     raise JournalError(f'Several runs begin with {name!r}: {named}{more}. Write more of the id.')
 
 
-def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], word: str) -> None:
+def _redactor(run: Run, agent: str | None) -> Redactor | None:
+    """What hides the secrets of a run in words of ours: the agent brings it, if one is needed."""
+    try:
+        check_redactor(run, None)
+        return None
+    except RedactorMissing:
+        if not (spec := agent or run.factory):
+            raise
+    with nothing_done(), _made(_factory(spec, is_recorded=agent is None)) as made:
+        redactor: Redactor | None = made.redactor
+        return redactor
+
+
+def _decide(where: str, name: str, decide: Callable[[Journal, Run], Record], word: str) -> None:
     with _journal(where, 'change') as journal:
         run = _find(journal, name)
-        request = decide(journal, run.id)
+        request = decide(journal, run)
         typer.echo(f'{word}: {printable(_request(request))}')
         if word == 'edited':
             typer.echo('It takes the place of:')
