@@ -12,6 +12,7 @@ from .decisions import reject as reject
 from .errors import BadCassette as BadCassette
 from .errors import Diverged as Diverged
 from .errors import EndedOtherwise as EndedOtherwise
+from .errors import JournalError as JournalError
 from .errors import JournalUnavailable as JournalUnavailable
 from .errors import LeaseLost as LeaseLost
 from .errors import NoSuchRun as NoSuchRun
