@@ -137,7 +137,7 @@ def test_sandbox_never_imports_lagent() -> None:
     assert found == []
 
 
-def test_lagent_imports_public_names_of_sandbox_in_two_places() -> None:
+def test_lagent_imports_public_names_of_sandbox_in_few_places() -> None:
     import sandbox
 
     found = {
