@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
-from lagent.context import RunContext, reset, run_context
+from lagent._variables import reset
+from lagent.context import RunContext, run_context
 from lagent.errors import ConfigError
 from lagent.flow import Flow, call
 from lagent.watch import watched_effect, watchers
@@ -167,7 +168,7 @@ def subscribe(subscriber: Subscriber) -> Iterator[None]:
     try:
         yield
     finally:
-        _subscribers.reset(token)
+        reset(_subscribers, token)
 
 
 @contextmanager

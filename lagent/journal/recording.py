@@ -3,12 +3,13 @@
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from lagent._variables import reset
 from lagent.context import RunContext
 from lagent.effects import Effect, Ended, Stage, intercept, is_not_begun, replay
 from lagent.errors import (
@@ -90,9 +91,7 @@ class Recording:
                 yield
         finally:
             heartbeat.stop()
-            # An abandoned stream is ended by the collector, in whatever context that runs.
-            with suppress(ValueError):
-                _recording.reset(token)
+            reset(_recording, token)
 
     def __call__(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
         """Perform an effect, or give what is known of it; see `lagent.effects.Interceptor`.
@@ -376,9 +375,7 @@ def unrecorded() -> Iterator[None]:
     try:
         yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _recording.reset(token)
+        reset(_recording, token)
 
 
 def _usage(result: Any) -> dict[str, int]:

@@ -1,11 +1,12 @@
 """A recorded run once more, from its journal alone: nothing is done, and nothing is written."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+from lagent._variables import reset
 from lagent.context import RunContext
 from lagent.effects import Effect, Stage, intercept, offline, replay
 from lagent.errors import JournalError, RunSuspended
@@ -44,9 +45,7 @@ def nothing_done() -> Iterator[None]:
         with offline(KINDS), intercept(_refuse, Stage.CASSETTE):
             yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _rerunning.reset(token)
+        reset(_rerunning, token)
 
 
 def is_rerunning() -> bool:

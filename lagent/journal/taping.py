@@ -1,11 +1,11 @@
 """Records what a run asks the world for, and what it gave, into a cassette."""
 
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from threading import Lock
 from typing import Any
 
+from lagent._variables import reset
 from lagent.context import RunContext
 from lagent.effects import Effect
 from lagent.flow import Flow
@@ -54,9 +54,7 @@ class Recorder:
             taped.body = type(error).__name__
             raise
         finally:
-            # An abandoned stream is ended by the collector, in whatever context that runs.
-            with suppress(ValueError):
-                _within.reset(token)
+            reset(_within, token)
         taped.outcome, taped.body = 'gave', self._encode(result)
         return result
 

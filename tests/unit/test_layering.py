@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Lowest layer first; what stands in one layer may import one another. The longest prefix counts.
 LAYERS = {
     'lagent': [
-        ['version', 'errors', 'schema', '_extras', 'utils', 'config'],
+        ['version', 'errors', 'schema', '_extras', '_variables', 'utils', 'config'],
         ['context', 'limits', 'flow', 'portal', 'server_process', 'warden'],
         ['effects', 'positions', 'watch'],
         ['view'],
