@@ -3,9 +3,7 @@
 Exit codes are those of `lagent`; 5 says that a run waits for a decision, and 1 that runs differ.
 """
 
-import asyncio
 import importlib
-import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lagent.agents.answers import last_answer
 from lagent.console import ConsoleView, printable
 from lagent.effects import subscribe
 from lagent.errors import ExtraMissing, JournalError, RunSuspended
@@ -242,7 +241,7 @@ def resume(
                 'The run had a back end that isolates nothing. Give --unsafe to go on with it.'
             )
         with told_errors(console), _made(factory) as resumed, subscribe(ConsoleView(console)):
-            answer = _finished(resumed.run(run_id=run.id, journal=journal))
+            answer = last_answer(resumed.run(run_id=run.id, journal=journal))
         console.print(Text(printable(str(answer.content))))
 
 
@@ -265,7 +264,7 @@ def replay(
         with nothing_done(), _made(factory) as again, subscribe(ConsoleView(console)):
             rerun, end = again.rerun, 'answer'
             try:
-                said = str(_finished(rerun(run.id, journal=journal)).content)
+                said = str(last_answer(rerun(run.id, journal=journal)).content)
             except Diverged as error:
                 show_error(console, error)
                 raise typer.Exit(DIFFERS) from None
@@ -418,20 +417,3 @@ def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:
 def _made(factory: Callable[[], Any]) -> AbstractContextManager[Any]:
     made = factory()
     return made if hasattr(made, '__enter__') else nullcontext(made)
-
-
-def _finished(answer: Any) -> Any:
-    """The answer of any kind of agent."""
-    if inspect.isawaitable(answer):
-
-        async def awaited() -> Any:
-            return await answer
-
-        return asyncio.run(awaited())
-    if hasattr(answer, '__aiter__'):
-
-        async def last() -> Any:
-            return [message async for message in answer][-1]
-
-        return asyncio.run(last())
-    return [*answer][-1] if inspect.isgenerator(answer) else answer
