@@ -1,7 +1,9 @@
 """Gives what a cassette holds in the place of what a run asks the world for."""
 
+from asyncio import CancelledError
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -10,15 +12,18 @@ from typing import Any
 from lagent.context import RunContext
 from lagent.effects import Effect, replay
 from lagent.errors import JournalError
-from lagent.flow import Flow
+from lagent.flow import Flow, call
 from lagent.journal.cassette import Tape, Taped
 from lagent.journal.codec import TAG, Decoder, Encoder, canonical, digest_of
 from lagent.journal.difference import differing, pretty
 from lagent.journal.errors import BadCassette, NotReadable, NotRecorded, OutputsDiffer, Unused
 from lagent.journal.failures import decode_error, encode_error
+from lagent.journal.history import pause
 from lagent.journal.normalise import Normaliser
 from lagent.journal.redact import Redactor
 from lagent.journal.taping import steady
+
+_LONGEST_TIMEOUT = 60.0  # seconds that a call which was cut off is waited for to be cut off again
 
 
 class Player:
@@ -26,7 +31,8 @@ class Player:
 
     A call is known by what it asks for: kind, name and payload after the normalisers. A cell of
     code is known by the cells before it in its session as well, as its result depends on them. Of
-    several recordings that are the same the first one is given first.
+    several recordings that are the same the first one is given first. A call that was cancelled, as
+    by a timeout of the code around it, lasts until it is cancelled again.
 
     Args:
         path: the cassette, for errors.
@@ -65,16 +71,12 @@ class Player:
         """
         if effect.kind not in self._tape.kinds:
             return (yield from flow)
-        with self._lock:
-            if self._over is not None:
-                raise self._over
-            try:
-                taped = self._take(effect, context.session_id)
-                known = self._outcome(taped)
-            except JournalError as error:
-                # Code that catches whatever it can must not go on with what is not recorded.
-                self._over = error
-                raise
+        with self._known_only():
+            taped = self._take(effect, context.session_id)
+        if taped.outcome == 'cut' and taped.body == CancelledError.__name__:
+            yield from call(pause, _LONGEST_TIMEOUT)
+        with self._known_only():
+            known = self._outcome(taped)
         failed = taped.outcome == 'raised'
         if self._strict and effect.kind == 'kernel':
             yield from self._again(taped, flow)
@@ -83,6 +85,19 @@ class Player:
         if failed:
             raise known
         return known
+
+    @contextmanager
+    def _known_only(self) -> Iterator[None]:
+        """One call at a time; after the first that is not recorded, none."""
+        with self._lock:
+            if self._over is not None:
+                raise self._over
+            try:
+                yield
+            except JournalError as error:
+                # Code that catches whatever it can must not go on with what is not recorded.
+                self._over = error
+                raise
 
     @property
     def over(self) -> JournalError | None:

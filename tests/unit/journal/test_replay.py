@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lagent.journal import (
     Unused,
     ids,
     paths,
+    playing,
     replay,
     times,
     without,
@@ -31,6 +33,7 @@ from lagent.llms import (
     Completion,
     ModelUnavailable,
     ScriptedModel,
+    Stall,
     Usage,
 )
 from lagent.schema import AgentMessage, FunctionCall
@@ -266,6 +269,28 @@ async def test_an_async_streaming_agent_is_replayed(tape: Path) -> None:
     with replay(tape):
         items = [item async for item in AsyncStreamingAgent(AsyncScriptedModel([]))('Go')]
     assert items[-1].content == 'Answer.'
+
+
+async def patient(llm: Any) -> str:
+    """Ask twice: what takes too long, and what does not."""
+    agent = AsyncAgent(llm)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            return str((await agent('slow', session_id=1)).content)
+    return str((await agent('quick', session_id=2)).content)
+
+
+async def test_a_call_that_a_timeout_cut_off_is_cut_off_again(
+    tape: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replay(tape, record='once'):
+        assert await patient(AsyncScriptedModel([Stall(300.0), 'Done.'])) == 'Done.'
+    assert [line['cut'] for line in lines(tape) if 'cut' in line] == ['CancelledError']
+    with replay(tape):
+        assert await patient(AsyncScriptedModel([])) == 'Done.'
+    monkeypatch.setattr(playing, '_LONGEST_TIMEOUT', 0.01)
+    with pytest.raises(BadCassette, match='line 2: this call was cut off'), replay(tape):
+        await patient(AsyncScriptedModel([]))
 
 
 def test_a_stream_that_was_left_early_has_no_result(tape: Path) -> None:
