@@ -28,9 +28,9 @@ from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
 from lagent.journal.errors import Diverged, NoSuchRun, NothingToDecide, RedactorMissing
 from lagent.journal.lease import describe, is_gone
-from lagent.journal.own_redactor import check_redactor
 from lagent.journal.redact import Redactor
-from lagent.journal.rerunning import nothing_done
+from lagent.journal.redactor_check import check_redactor
+from lagent.journal.rerun import nothing_done
 from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
 from lagent.outcomes import USAGE, show_error, told_errors
 

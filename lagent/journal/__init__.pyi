@@ -1,4 +1,6 @@
 from .approval import Approval as Approval
+from .cassette_context import Replay as Replay
+from .cassette_context import replay as replay
 from .codec import Decoder as Decoder
 from .codec import Encoder as Encoder
 from .codec import register as register
@@ -38,8 +40,6 @@ from .normalise import without as without
 from .recording import Recording as Recording
 from .recording import current_recording as current_recording
 from .redact import Redactor as Redactor
-from .replaying import Replay as Replay
-from .replaying import replay as replay
 from .runs import record as record
 from .store import SqliteJournal as SqliteJournal
 from .store import SqlJournal as SqlJournal

@@ -6,10 +6,10 @@ from typing import Any
 from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Record
 from lagent.journal.errors import NothingToDecide, NotRecordable
-from lagent.journal.own_redactor import check_redactor
-from lagent.journal.reading import records_of
 from lagent.journal.redact import Redactor
+from lagent.journal.redactor_check import check_redactor
 from lagent.journal.secret_fields import REDACTED
+from lagent.journal.validation import records_of
 
 
 def pending(journal: Journal, run_id: str, position: str | None = None) -> Record:

@@ -20,7 +20,7 @@ from lagent.journal.errors import (
     SchemaTooNew,
 )
 from lagent.journal.lease import describe, is_gone
-from lagent.journal.reading import damaged
+from lagent.journal.validation import damaged
 
 _TRIES = 5  # to make the tables, when others are making them as well
 

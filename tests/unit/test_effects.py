@@ -16,13 +16,13 @@ from lagent.effects import (
     listening,
     offline,
     perform,
-    replay,
+    publish_replayed,
     subscribe,
 )
 from lagent.errors import LimitExceeded, RunCancelled
 from lagent.flow import arun, run
 from lagent.journal.recording import unrecorded
-from lagent.journal.rerunning import nothing_done
+from lagent.journal.rerun import nothing_done
 from lagent.limits import RunLimits, RunUsage
 from lagent.llms import AsyncBaseLLM, BaseLLM
 from lagent.positions import Scope, entered
@@ -246,7 +246,7 @@ def test_what_a_subscriber_stops_at_its_beginning_was_not_begun(moment, known):
 
     def work():
         if known:
-            replay(TOOL, RunContext(), 0.0, 42)
+            publish_replayed(TOOL, RunContext(), 0.0, 42)
         emit('piece')
 
     with subscribe(failing), pytest.raises(BrokenPipeError) as caught:
