@@ -77,8 +77,7 @@ class _Builder:
         self._kept: list[Any] = []  # the data whose ids `_built` knows
 
     def error(self, path: FieldPath, problem: str) -> ConfigError:
-        field = ''.join(f'[{key}]' if isinstance(key, int) else f'.{key}' for key in path)
-        where = f'field {field.removeprefix(".")}' if field else 'top level'
+        where = _place(path)
         if not self._file:
             return ConfigError(f'config: {where}: {problem}')
         # A field that isn't there itself is missing in what would hold it.
@@ -157,6 +156,11 @@ class _Builder:
         return any(name.startswith(prefix) for prefix in self._allow if prefix.endswith('.'))
 
 
+def _place(path: FieldPath) -> str:
+    field = ''.join(f'[{key}]' if isinstance(key, int) else f'.{key}' for key in path)
+    return f'field {field.removeprefix(".")}' if field else 'top level'
+
+
 def _load_yaml(path: Path) -> tuple[Any, dict[FieldPath, int]]:
     yaml = require('yaml', 'yaml')
     try:
@@ -167,12 +171,14 @@ def _load_yaml(path: Path) -> tuple[Any, dict[FieldPath, int]]:
             return (None if node is None else loader.construct_document(node)), lines
         finally:
             loader.dispose()
+    except ConfigError:
+        raise
     except yaml.YAMLError as error:
         mark = getattr(error, 'problem_mark', None)
         where = f'{path}:{mark.line + 1}' if mark else str(path)
         problem = getattr(error, 'problem', None) or str(error)
         raise ConfigError(f'{where}: this is not YAML: {problem}') from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # such as a date without a month
         raise ConfigError(f'{path}: this is not YAML: {error}') from error
 
 
@@ -193,6 +199,8 @@ def _lines(
     names: set[str] = set()
     for key, value in node.value:
         line = key.start_mark.line + 1
+        if key.id != 'scalar':
+            raise ConfigError(f'{file}:{line}: {_place(path)}: the name of a field must be a text')
         if key.value in names and key.value != '<<':
             raise ConfigError(f'{file}:{line}: field {key.value!r} is there twice')
         names.add(str(key.value))

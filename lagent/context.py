@@ -9,14 +9,12 @@ import os
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
+from lagent._variables import reset
 from lagent.errors import LimitExceeded, RunCancelled
 from lagent.limits import RunLimits, RunUsage
-
-T = TypeVar('T')
 
 DEFAULT_SESSION = 0
 
@@ -162,16 +160,3 @@ def run_context(
         if outer is None:
             context.ended.set()
         reset(_context, token)
-
-
-def reset(variable: ContextVar[T], token: Token[T]) -> None:
-    """Give a context variable its earlier value, where that is still possible.
-
-    Args:
-        variable: the variable.
-        token: what `set` gave.
-    """
-    try:  # noqa: SIM105 - `suppress` would take longer than all the rest
-        variable.reset(token)
-    except ValueError:
-        pass  # the collector ends an abandoned stream in whatever context it runs

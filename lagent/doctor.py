@@ -57,13 +57,7 @@ _KEYS = ('OPENAI_API_KEY', 'ANTHROPIC_API_KEY')
 _SANDBOX_SECONDS = 60
 _LARGEST = 4 << 20  # bytes of a list of models
 _MOST = 1_000
-
-_ASK_SANDBOX = """
-import sys
-from sandbox.cli import main
-sys.argv[1:] = ['doctor', '--json']
-main()
-"""
+_ASK_SANDBOX = ('-m', 'sandbox', 'doctor', '--json')
 
 
 @dataclass(frozen=True)
@@ -183,9 +177,8 @@ def _model() -> Finding:
     model, base_url = settings.get('model'), settings.get('base_url')
     if model and Path(model).is_dir():
         if missing := missing_modules('hf'):
-            return Finding(
-                'model', 'missing', f'{", ".join(missing)} not installed', "pip install '.[hf]'"
-            )
+            hint = "pip install 'lagent-sandbox[hf]'"
+            return Finding('model', 'missing', f'{", ".join(missing)} not installed', hint)
         return Finding('model', 'ok', f'local weights in {model}')
     if base_url and model:
         return Finding('model', 'ok', f'{model} of {base_url}')
@@ -208,7 +201,7 @@ def _sandbox() -> Iterator[Finding]:
     """What `sandbox doctor` finds: in a process of its own, since an engine may not answer."""
     try:
         asked = subprocess.run(
-            [sys.executable, '-c', _ASK_SANDBOX],
+            [sys.executable, *_ASK_SANDBOX],
             capture_output=True,
             timeout=_SANDBOX_SECONDS,
             check=False,

@@ -4,7 +4,8 @@ A model call, a tool call and the execution of code are *effects*. Each is perfo
 whoever asks for it, in a chain of a fixed order: the run's limits are charged; interceptors see
 the effect, in the order of their `Stage`; subscribers learn that it begins, what it gives while it
 lasts, and how it ends; it is done. An interceptor that answers in place of what comes after it,
-such as a journal that knows the result from an earlier attempt, tells subscribers by `replay`.
+such as a journal that knows the result from an earlier attempt, tells subscribers by
+`publish_replayed`.
 """
 
 import logging
@@ -16,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
-from lagent.context import RunContext, reset, run_context
+from lagent._variables import reset
+from lagent.context import RunContext, run_context
 from lagent.errors import ConfigError
 from lagent.flow import Flow, call
 from lagent.watch import watched_effect, watchers
@@ -167,7 +169,7 @@ def subscribe(subscriber: Subscriber) -> Iterator[None]:
     try:
         yield
     finally:
-        _subscribers.reset(token)
+        reset(_subscribers, token)
 
 
 @contextmanager
@@ -209,7 +211,7 @@ def is_offline(kind: str) -> bool:
     return kind in _offline.get()
 
 
-def replay(
+def publish_replayed(
     effect: Effect, context: RunContext, elapsed: float, result: Any, *, failed: bool = False
 ) -> None:
     """Tell subscribers of an effect whose result is known without doing it again.

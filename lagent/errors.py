@@ -12,8 +12,14 @@
     │   ├── EffectRejected       somebody said no to it
     │   └── OutcomeUnknown       it was begun before a crash, and nothing says how it ended
     ├── JournalError         a run can't be recorded or resumed (see `lagent.journal.errors`)
+    ├── RecordedFailure      what an effect once raised, where its class is not there
     ├── ParseFailed          a model's replies could not be parsed, several times in a row
     ├── ModelError           a model call failed (its subclasses live in `lagent.llms.errors`)
+    ├── WebError             a request on the web failed (see `lagent.actions.web.errors`)
+    ├── ParseError           a tool was called with arguments that are not its own
+    ├── NoSuchAgent          a container has no agent of that name (also a `KeyError`)
+    ├── Refused              the web page asked for what can't be done now
+    ├── ServerFailed         a server that was started here did not come up, or has ended
     ├── ConfigError          a configuration dict names something that cannot be built
     └── ExtraMissing         an optional library is not installed (also an `ImportError`)
 
@@ -167,6 +173,12 @@ class ModelError(LagentError):
     """A model could not answer."""
 
     code = 'model_error'
+
+
+class ServerFailed(LagentError):
+    """A server that was started here, of a model or of an agent, did not come up or has ended."""
+
+    code = 'server_failed'
 
 
 class ConfigError(LagentError, ValueError):

@@ -9,14 +9,14 @@ from lagent.agents.durable import message_of
 from lagent.context import RunContext
 from lagent.effects import Effect, Event
 from lagent.events import as_dict, json_value
-from lagent.journal.asking import ASIDE
 from lagent.journal.codec import Decoder
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.errors import NotReadable
 from lagent.journal.failures import decode_error
-from lagent.journal.reading import records_of
+from lagent.journal.intents import ASIDE
 from lagent.journal.runs import answer_of, opening_of
 from lagent.journal.timeline import plain
+from lagent.journal.validation import records_of
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
 from lagent.schema import AgentMessage
 from lagent.steps import Step

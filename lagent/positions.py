@@ -8,10 +8,11 @@ of the same task. Without anybody who asks for positions there is no scope, and 
 
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from lagent._variables import reset
 from lagent.flow import Flow
 
 _BRACKETS = str.maketrans({'[': r'\x5b', ']': r'\x5d'})
@@ -112,14 +113,12 @@ def entered(scope: Scope) -> Iterator[None]:
     Args:
         scope: the scope.
     """
-    token, last = _scope.set(scope), _last.get()
+    token, last = _scope.set(scope), _last.set(_last.get())
     try:
         yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _scope.reset(token)
-            _last.set(last)  # what was done in there may be given back without being done again
+        reset(_scope, token)
+        reset(_last, last)  # what was done in there may be given back without being done again
 
 
 @contextmanager

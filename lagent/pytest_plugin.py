@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-_RECORD = 'LAGENT_RECORD'  # that of lagent.journal.replaying, which is loaded when it is needed
+# That of lagent.journal.cassette_context, which is loaded when it is needed.
+_RECORD = 'LAGENT_RECORD'
 _LONGEST = 100  # characters of a file's name
 
 _failed = pytest.StashKey[bool]()

@@ -3,9 +3,7 @@
 Exit codes are those of `lagent`; 5 says that a run waits for a decision, and 1 that runs differ.
 """
 
-import asyncio
 import importlib
-import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lagent.agents.answers import last_answer
 from lagent.console import ConsoleView, printable
 from lagent.effects import subscribe
 from lagent.errors import ExtraMissing, JournalError, RunSuspended
@@ -27,14 +26,17 @@ from lagent.journal import decisions, pending
 from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
-from lagent.journal.errors import Diverged, NothingToDecide
+from lagent.journal.errors import Diverged, NoSuchRun, NothingToDecide, RedactorMissing
 from lagent.journal.lease import describe, is_gone
-from lagent.journal.rerunning import nothing_done
+from lagent.journal.redact import Redactor
+from lagent.journal.redactor_check import check_redactor
+from lagent.journal.rerun import nothing_done
 from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
 from lagent.outcomes import USAGE, show_error, told_errors
 
 DIFFERS = 1
 _INDENT = 12
+_MOST_NAMED = 10  # runs that an error lists
 DEFAULT_JOURNAL = '.lagent/runs.db'
 _STYLES = {
     'done': 'green',
@@ -175,7 +177,9 @@ def diff(one: RunId, other: RunId, where: Where = DEFAULT_JOURNAL) -> None:
 @runs_app.command()
 def approve(run_id: RunId, where: Where = DEFAULT_JOURNAL, effect: Position = None) -> None:
     """Allow what a run waits for."""
-    _decide(where, run_id, lambda journal, run: decisions.approve(journal, run, effect), 'approved')
+    _decide(
+        where, run_id, lambda journal, run: decisions.approve(journal, run.id, effect), 'approved'
+    )
 
 
 @runs_app.command()
@@ -184,11 +188,13 @@ def reject(
     reason: Annotated[str, typer.Argument(help='For the model.')] = '',
     where: Where = DEFAULT_JOURNAL,
     effect: Position = None,
+    agent: MadeBy = None,
 ) -> None:
     """Forbid what a run waits for; the model is told why."""
 
-    def forbid(journal: Journal, run: str) -> Record:
-        return decisions.reject(journal, run, reason, effect)
+    def forbid(journal: Journal, run: Run) -> Record:
+        redactor = _redactor(run, agent) if reason else None
+        return decisions.reject(journal, run.id, reason, effect, redactor=redactor)
 
     _decide(where, run_id, forbid, 'rejected')
 
@@ -199,17 +205,19 @@ def edit(
     file: Annotated[typer.FileText, typer.Argument(help='File with it, or - for the input.')],
     where: Where = DEFAULT_JOURNAL,
     effect: Position = None,
+    agent: MadeBy = None,
 ) -> None:
     """Have other code run than what a run waits for, or other parameters (JSON) given to a tool."""
-    text = file.read()
+    payload: Any = file.read()
 
-    def change(journal: Journal, run: str) -> Record:
-        if pending(journal, run, effect).kind == 'kernel':
-            return decisions.edit(journal, run, text, effect)
-        try:
-            return decisions.edit(journal, run, json.loads(text), effect)
-        except json.JSONDecodeError as error:
-            raise typer.BadParameter(f'the parameters of a tool are JSON: {error}') from None
+    def change(journal: Journal, run: Run) -> Record:
+        nonlocal payload
+        if pending(journal, run.id, effect).kind != 'kernel':
+            try:
+                payload = json.loads(payload)
+            except json.JSONDecodeError as error:
+                raise typer.BadParameter(f'the parameters of a tool are JSON: {error}') from None
+        return decisions.edit(journal, run.id, payload, effect, redactor=_redactor(run, agent))
 
     _decide(where, run_id, change, 'edited')
 
@@ -233,7 +241,7 @@ def resume(
                 'The run had a back end that isolates nothing. Give --unsafe to go on with it.'
             )
         with told_errors(console), _made(factory) as resumed, subscribe(ConsoleView(console)):
-            answer = _finished(resumed.run(run_id=run.id, journal=journal))
+            answer = last_answer(resumed.run(run_id=run.id, journal=journal))
         console.print(Text(printable(str(answer.content))))
 
 
@@ -256,7 +264,7 @@ def replay(
         with nothing_done(), _made(factory) as again, subscribe(ConsoleView(console)):
             rerun, end = again.rerun, 'answer'
             try:
-                said = str(_finished(rerun(run.id, journal=journal)).content)
+                said = str(last_answer(rerun(run.id, journal=journal)).content)
             except Diverged as error:
                 show_error(console, error)
                 raise typer.Exit(DIFFERS) from None
@@ -296,19 +304,45 @@ def _journal(where: str, access: runs_.Access = 'read') -> Iterator[Journal]:
 
 
 def _find(journal: Journal, name: str) -> Run:
-    found = [run.id for run in journal.runs(limit=10_000) if run.id.startswith(name)]
-    return journal.run(found[0] if len(found) == 1 else name)
+    try:
+        return journal.run(name)
+    except NoSuchRun:
+        found = journal.runs(limit=_MOST_NAMED + 1, prefix=name)
+        if not found:
+            raise
+    if len(found) == 1:
+        return journal.run(found[0].id)
+    named = ', '.join(run.id for run in found[:_MOST_NAMED])
+    more = ', …' if len(found) > _MOST_NAMED else ''
+    raise JournalError(f'Several runs begin with {name!r}: {named}{more}. Write more of the id.')
 
 
-def _decide(where: str, name: str, decide: Callable[[Journal, str], Record], word: str) -> None:
+def _redactor(run: Run, agent: str | None) -> Redactor | None:
+    """What hides the secrets of a run in words of ours: the agent brings it, if one is needed."""
+    try:
+        check_redactor(run, None)
+        return None
+    except RedactorMissing:
+        if not (spec := agent or run.factory):
+            raise
+    with nothing_done(), _made(_factory(spec, is_recorded=agent is None)) as made:
+        redactor: Redactor | None = made.redactor
+        return redactor
+
+
+def _decide(where: str, name: str, decide: Callable[[Journal, Run], Record], word: str) -> None:
     with _journal(where, 'change') as journal:
         run = _find(journal, name)
-        request = decide(journal, run.id)
+        request = decide(journal, run)
         typer.echo(f'{word}: {printable(_request(request))}')
         if word == 'edited':
             typer.echo('It takes the place of:')
         typer.echo(_indented(pretty(plain(journal, request.body['payload'])), None))
-        typer.echo(f'Go on with: lagent runs resume {run.id}')
+        try:
+            waits = _request(pending(journal, run.id))
+            typer.echo(f'It also waits for a decision about {printable(waits)}')
+        except NothingToDecide:
+            typer.echo(f'Go on with: lagent runs resume {run.id}')
 
 
 def _waits(journal: Journal, run: Run) -> str:
@@ -383,20 +417,3 @@ def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:
 def _made(factory: Callable[[], Any]) -> AbstractContextManager[Any]:
     made = factory()
     return made if hasattr(made, '__enter__') else nullcontext(made)
-
-
-def _finished(answer: Any) -> Any:
-    """The answer of any kind of agent."""
-    if inspect.isawaitable(answer):
-
-        async def awaited() -> Any:
-            return await answer
-
-        return asyncio.run(awaited())
-    if hasattr(answer, '__aiter__'):
-
-        async def last() -> Any:
-            return [message async for message in answer][-1]
-
-        return asyncio.run(last())
-    return [*answer][-1] if inspect.isgenerator(answer) else answer

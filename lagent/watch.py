@@ -6,10 +6,11 @@ watches by default, and then this costs a look at an empty tuple.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from lagent._variables import reset
 from lagent.context import RunContext
 from lagent.flow import Flow
 
@@ -74,9 +75,7 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
     try:
         yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _here.reset(token)
+        reset(_here, token)
 
 
 def watch_everywhere(watcher: Watcher) -> Callable[[], None]:

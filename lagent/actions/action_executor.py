@@ -6,10 +6,10 @@ import inspect
 import json
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lagent._variables import reset
 from lagent.actions.base_action import BaseAction
 from lagent.actions.builtin_actions import FinishAction, InvalidAction, NoAction
 from lagent.actions.function_tool import as_tool
@@ -197,8 +197,7 @@ class ActionExecutor(Responder):
                 error.results = None  # an agent inside of the tool has remembered them
                 raise
             finally:
-                with suppress(ValueError):  # an abandoned flow is ended in whatever context
-                    _call_id.reset(token)
+                reset(_call_id, token)
 
         def act(message: AgentMessage) -> Flow[AgentMessage]:
             requests = self._requested(message)

@@ -95,7 +95,7 @@ class Interpreter(Responder, Sandboxes):
         policy: what each sandbox may use and do.
         backend: what isolates it: ``'docker'``, another back end's name, or a back end.
         manager: the sandboxes to use instead of own ones, under the ids of the sessions (see
-            `SessionNames` for those that are no text). It is not closed with the interpreter, and
+            `lasting_name` for those that are no text). It is not closed with the interpreter, and
             `policy`, `backend`, `image`, `max_sessions`, `warm`, `unsafe` and `survival` are its
             own.
         timeout: wall clock of one cell, in seconds; the policy's by default.

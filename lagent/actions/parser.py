@@ -5,18 +5,22 @@ from ast import literal_eval
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from lagent.errors import LagentError
+
 if TYPE_CHECKING:
     from lagent.actions.base_action import BaseAction
 
 _SHOWN_CHARS = 1000
 
 
-class ParseError(Exception):
+class ParseError(LagentError):
     """The input of a tool could not be read.
 
     Attributes:
         err_msg: what is wrong with it, in words a model can act on.
     """
+
+    code = 'parse_error'
 
     def __init__(self, err_msg: str) -> None:
         super().__init__(err_msg)

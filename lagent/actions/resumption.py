@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lagent.actions import given_files, snapshots
-from lagent.actions.sandbox_sessions import SessionNames
+from lagent.actions.sandbox_sessions import lasting_name
 from lagent.context import current_context, resolve_session
 from lagent.flow import Flow, blocking_call, call
+from lagent.journal.errors import NotRecordable
 from lagent.journal.recording import Recording, current_recording
 from lagent.positions import effect_id
 
@@ -94,24 +95,30 @@ class Resumption:
         )
         self._opened: weakref.WeakKeyDictionary[Recording, set[str]] = weakref.WeakKeyDictionary()
 
-    @property
-    def _prefix(self) -> str:
-        return f'sandbox/{self._name}/'
-
-    def _key(self, session: Hashable) -> str:
-        return self._prefix + SessionNames().of(session)
+    def _key(self, what: Literal['sandbox', 'given', 'snapshot']) -> str:
+        """The name of a note about the current session."""
+        name = lasting_name(session := resolve_session(None))
+        if name is None:
+            raise NotRecordable(
+                f'A recorded run has code run in a session that is a {type(session).__name__}, '
+                'which another process could not tell from other ones. Nothing was done: name '
+                'sessions by texts, numbers, bytes, UUIDs, or tuples of them.'
+            )
+        return f'{what}/{self._name}/{name}'
 
     def _noted(self, recording: Recording) -> dict[str, Any]:
-        return recording.noted(self._key(resolve_session(None))) or {}
+        return recording.noted(self._key('sandbox')) or {}
 
     def _about(self, box: Any) -> _Box:
         return self._boxes.setdefault(box, _Box())
 
     def open(self) -> Flow[None]:
         """Note what the session has when a run begins: its sandbox, and what that was given."""
-        recording, key = current_recording(), self._given_key()
-        opened = None if recording is None else self._opened.setdefault(recording, set())
-        if recording is None or opened is None or key in opened or recording.is_resumed:
+        recording = current_recording()
+        if recording is None:
+            return
+        key, opened = self._key('given'), self._opened.setdefault(recording, set())
+        if key in opened or recording.is_resumed:
             return
         opened.add(key)
         box = self._open_box(resolve_session(None))
@@ -125,7 +132,7 @@ class Resumption:
             note = {'container': box.container_id, 'used': True, 'files': []}
             yield from blocking_call(recording.note, key, note)
         if self._rebuild == 'snapshot' and about.used:
-            self._due(recording)[self._snapshot_key()] = _Cell(box, None, True)
+            self._due(recording)[self._key('snapshot')] = _Cell(box, None, True)
             yield from self.keep()
 
     def gave(self, box: Any, sources: Mapping[str, Any]) -> Flow[None]:
@@ -139,14 +146,14 @@ class Resumption:
         for path, source in sources.items():
             about.given[path] = None if isinstance(source, bytes) else Path(source).absolute()
         if recording is not None and sources:
-            noted = recording.noted(self._given_key()) or _NOTHING_GIVEN
+            noted = recording.noted(self._key('given')) or _NOTHING_GIVEN
             yield from self._keep_given(recording, box, noted['used'])
 
     def _keep_given(self, recording: Recording, box: Any, used: bool) -> Flow[None]:
         about = self._about(box)
         files = yield from given_files.keep(box, about.given_files, about.given)
         note = {'container': box.container_id, 'used': used, 'files': files}
-        yield from blocking_call(recording.note, self._given_key(), note)
+        yield from blocking_call(recording.note, self._key('given'), note)
 
     def announce(self) -> Flow[None]:
         """Note, before a cell is begun, whether its sandbox is one that survives."""
@@ -162,7 +169,7 @@ class Resumption:
 
     def _note(self, recording: Recording, **changes: Any) -> Flow[None]:
         note = {'container': '', **self._noted(recording), **changes}
-        yield from blocking_call(recording.note, self._key(resolve_session(None)), note)
+        yield from blocking_call(recording.note, self._key('sandbox'), note)
 
     def prepare(self, box: Any, timeout: float | None) -> Flow[None]:
         """Prepare a sandbox for something that is no cell; the next cell says what there is.
@@ -208,7 +215,7 @@ class Resumption:
         """Give a new sandbox what the old one had, as far as that is wanted and possible."""
         names = (self._name, f'{self._name}.{EXECUTE}')
         before = [cell for cell in recording.effects() if cell.name in names]
-        given = recording.noted(self._given_key()) or _NOTHING_GIVEN
+        given = recording.noted(self._key('given')) or _NOTHING_GIVEN
         if given['container'] is not None and given['container'] == box.container_id:
             return None
         files = yield from given_files.restore(box, given['files'], self._about(box).given)
@@ -216,8 +223,8 @@ class Resumption:
             self._about(box).given.setdefault(path, None)
         if not before and not given['used']:
             return News(files.words, is_lost=True) if files.lost else None
-        is_sole = len(recording.names_noted(self._prefix)) == 1
-        if self._rebuild == 'snapshot' and (note := recording.noted(self._snapshot_key())):
+        is_sole = len(recording.names_noted(f'sandbox/{self._name}/')) == 1
+        if self._rebuild == 'snapshot' and (note := recording.noted(self._key('snapshot'))):
             news = yield from self._restore(recording, box, before, note)
             files = files._replace(there=[])  # the snapshot tells
         elif self._rebuild == 'rerun' and before and is_sole:
@@ -248,12 +255,6 @@ class Resumption:
             is_lost=False,
         )
 
-    def _given_key(self) -> str:
-        return f'given/{self._name}/{SessionNames().of(resolve_session(None))}'
-
-    def _snapshot_key(self) -> str:
-        return f'snapshot/{self._name}/{SessionNames().of(resolve_session(None))}'
-
     def ran(self, box: Any, state_preserved: bool) -> None:
         """Remember, inside the effect of a cell, that a snapshot is due.
 
@@ -265,16 +266,19 @@ class Resumption:
         self._about(box).used = True
         if recording is not None and self._rebuild == 'snapshot':
             cell = _Cell(box, effect_id(), state_preserved)
-            self._due(recording)[self._snapshot_key()] = cell
+            self._due(recording)[self._key('snapshot')] = cell
 
     def _due(self, recording: Recording) -> dict[str, _Cell]:
         return self._ran.setdefault(recording, {})
 
     def keep(self) -> Flow[None]:
         """Take the snapshot that is due, once the result of the cell is recorded."""
-        recording, key = current_recording(), self._snapshot_key()
-        cell = None if recording is None else self._ran.get(recording, {}).pop(key, None)
-        if recording is None or cell is None:
+        recording = current_recording()
+        if recording is None:
+            return
+        key = self._key('snapshot')
+        cell = self._ran.get(recording, {}).pop(key, None)
+        if cell is None:
             return
         try:
             note = {'behind': 0, 'why': '', **(yield from self._copied(cell))}

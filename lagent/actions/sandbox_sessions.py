@@ -2,13 +2,15 @@
 
 import hashlib
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, SupportsInt, TypeGuard, TypeVar
+from uuid import UUID
 
 from lagent.flow import Flow, call
 
@@ -33,14 +35,14 @@ class Scoped:
 class SessionNames:
     """The names that a manager knows sessions by: different sessions never share one.
 
-    A text is its own name and a whole number ``n`` is ``#n``. What begins with the mark itself, and
-    what is made of texts and whole numbers, has a digest for a name, so that nothing is kept of it.
-    Any other value is numbered, and is kept for that as long as the manager.
+    See `lasting_name`. What has none is numbered, in a name that no other manager gives, and is
+    kept for that as long as this one.
     """
 
     def __init__(self) -> None:
         self._numbered: dict[Hashable, str] = {}
         self._numbers = itertools.count(1)
+        self._own = os.urandom(8).hex()
         self._lock = threading.Lock()
 
     def of(self, session_id: Hashable) -> str:
@@ -52,26 +54,49 @@ class SessionNames:
         Returns:
             The same name for the same session.
         """
-        if isinstance(session_id, Integral):
-            return f'{_MARK}{int(session_id)}'
-        if isinstance(session_id, str) and not session_id.startswith(_MARK):
-            return session_id
-        if (spelled := _spelled(session_id)) is not None:
-            digest = hashlib.sha256(spelled.encode('utf-8', 'surrogatepass')).hexdigest()
-            return f'{_MARK}:{digest[:32]}'
+        if (name := lasting_name(session_id)) is not None:
+            return name
         with self._lock:
             if session_id not in self._numbered:
-                name = f'{_MARK}{next(self._numbers)}-{type(session_id).__name__}'
-                self._numbered[session_id] = name
+                number, kind = next(self._numbers), type(session_id).__name__
+                self._numbered[session_id] = f'{_MARK}{number}-{kind}-{self._own}'
             return self._numbered[session_id]
+
+
+def lasting_name(session_id: Hashable) -> str | None:
+    """The name that a session has in every process.
+
+    A text is its own name and a whole number ``n`` is ``#n``. What begins with the mark itself, and
+    other numbers, bytes, UUIDs, None, and tuples of all these, have a digest for a name.
+
+    Args:
+        session_id: the session.
+
+    Returns:
+        The name; None if other processes could not tell the session from others of its kind.
+    """
+    if isinstance(session_id, str) and not session_id.startswith(_MARK):
+        return session_id
+    if _is_whole(session_id):
+        return f'{_MARK}{int(session_id)}'
+    if (spelled := _spelled(session_id)) is None:
+        return None
+    digest = hashlib.sha256(spelled.encode('utf-8', 'surrogatepass')).hexdigest()
+    return f'{_MARK}:{digest[:32]}'
+
+
+def _is_whole(value: Any) -> TypeGuard[SupportsInt]:
+    return isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
 
 
 def _spelled(value: Hashable) -> str | None:
     """A text that no other value has, or None for a value of an unknown kind."""
     if isinstance(value, str):
         return f's{len(value)}:{str.__str__(value)}'
-    if isinstance(value, Integral):
+    if _is_whole(value):
         return f'i{int(value)};'
+    if value is None or type(value) in (float, bytes, UUID):
+        return f'{type(value).__name__}{len(text := str(value))}:{text}'
     if type(value) not in (tuple, Scoped):
         return None
     parts = value if isinstance(value, tuple) else (value.owner, value.name)  # type: ignore[attr-defined]

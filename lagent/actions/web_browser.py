@@ -148,13 +148,15 @@ class AsyncWebBrowser(AsyncActionMixin, _WebBrowser):
         """Get the detailed content of pages that the last search found.
 
         Args:
-            select_ids (List[int]): numbers of the results to read, at most 4 at once
+            select_ids (List[int]): numbers of the results to read, at most 10 at once
             session_id: whose search.
         """
         results = self._results.get(session_id)
         if not results:
             raise ValueError('No search results to select from.')
-        numbers = list(dict.fromkeys(map(_number, select_ids)))[:_MAX_PAGES]
+        numbers = list(dict.fromkeys(map(_number, select_ids)))
+        if len(numbers) > _MAX_PAGES:
+            raise ValueError(f'select_ids must be a list of at most {_MAX_PAGES} numbers')
         chosen = [number for number in numbers if number in results]
         if not chosen:
             raise BadAddress(f'There are results 0 to {len(results) - 1}, but not {numbers}.')

@@ -8,12 +8,15 @@ from typing import Any, Self
 from lagent.agents.base import Agent, AsyncAgent
 from lagent.agents.layer import Layer
 from lagent.agents.streaming_agent import AsyncStreamingAgent, StreamingAgent
+from lagent.errors import LagentError
 from lagent.flow import Flow, arun, astream, call, each, run, stream
 from lagent.schema import AgentMessage
 
 
-class NoSuchAgent(KeyError, IndexError):
+class NoSuchAgent(LagentError, KeyError, IndexError):
     """A chain has no agent of that name or at that position."""
+
+    code = 'no_such_agent'
 
 
 class Sequential(Agent):

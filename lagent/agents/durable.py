@@ -13,12 +13,11 @@ from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Run
 from lagent.journal.difference import differing, pretty
 from lagent.journal.errors import Diverged, NotRecordable
-from lagent.journal.lost import tell_lost
-from lagent.journal.own_redactor import check_redactor
-from lagent.journal.reading import damaged
 from lagent.journal.recording import Recording
 from lagent.journal.redact import Redactor
-from lagent.journal.rerunning import Rerun
+from lagent.journal.redacted import warn_redacted
+from lagent.journal.redactor_check import check_redactor
+from lagent.journal.rerun import Rerun
 from lagent.journal.runs import (
     Options,
     Where,
@@ -30,6 +29,7 @@ from lagent.journal.runs import (
     opening_of,
     take_up,
 )
+from lagent.journal.validation import damaged
 from lagent.schema import AgentMessage
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _Turn:
             if not messages:
                 asked = (found.opening or {}).get('value')
                 yield from blocking_call(
-                    tell_lost, asked, self.journal.blob, found.id, 'what it began with'
+                    warn_redacted, asked, self.journal.blob, found.id, 'what it began with'
                 )
             # What is given again has its secrets, which what is recorded has not.
             messages = messages or tuple(self.opening['messages'])

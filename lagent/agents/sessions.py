@@ -16,7 +16,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from lagent.context import RunContext, reset
+from lagent._variables import reset
+from lagent.context import RunContext
 from lagent.errors import SessionBusy
 from lagent.flow import Emit, Flow, call
 

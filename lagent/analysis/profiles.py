@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from lagent.view.controls import without_controls
+from lagent.view.sizes import size_text
 
 _MAX_TEXT = 204  # what the guest shortens names and cells to, with the dots behind them
 _MAX_COLUMNS = 200
@@ -191,7 +192,7 @@ def describe(profile: FileProfile) -> str:
     Returns:
         A few lines without an empty one.
     """
-    facts = [_one_line(profile.kind), _bytes(profile.size)]
+    facts = [_one_line(profile.kind), size_text(profile.size)]
     if profile.encoding:
         facts.append(f'encoding {_one_line(profile.encoding)}')
     if profile.kind == 'table':
@@ -244,10 +245,3 @@ def _cell(cell: str) -> str:
 
 def _one_line(text: str) -> str:
     return ' '.join(text.split())
-
-
-def _bytes(size: int) -> str:
-    for unit, factor in (('GB', 10**9), ('MB', 10**6), ('kB', 10**3)):
-        if size >= factor:
-            return f'{size / factor:.1f} {unit}'
-    return f'{size} bytes'

@@ -1,4 +1,6 @@
 from .approval import Approval as Approval
+from .cassette_context import Replay as Replay
+from .cassette_context import replay as replay
 from .codec import Decoder as Decoder
 from .codec import Encoder as Encoder
 from .codec import register as register
@@ -12,6 +14,7 @@ from .decisions import reject as reject
 from .errors import BadCassette as BadCassette
 from .errors import Diverged as Diverged
 from .errors import EndedOtherwise as EndedOtherwise
+from .errors import JournalError as JournalError
 from .errors import JournalUnavailable as JournalUnavailable
 from .errors import LeaseLost as LeaseLost
 from .errors import NoSuchRun as NoSuchRun
@@ -37,8 +40,6 @@ from .normalise import without as without
 from .recording import Recording as Recording
 from .recording import current_recording as current_recording
 from .redact import Redactor as Redactor
-from .replaying import Replay as Replay
-from .replaying import replay as replay
 from .runs import record as record
 from .store import SqliteJournal as SqliteJournal
 from .store import SqlJournal as SqlJournal

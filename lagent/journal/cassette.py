@@ -38,7 +38,7 @@ _OUTCOMES = ('gave', 'raised', 'cut')
 
 
 @dataclass(slots=True)
-class Taped:
+class Interaction:
     """A recorded effect.
 
     Attributes:
@@ -63,7 +63,7 @@ class Taped:
 
 
 @dataclass(slots=True)
-class Tape:
+class Cassette:
     """What a cassette holds.
 
     Attributes:
@@ -77,7 +77,7 @@ class Tape:
     kinds: tuple[str, ...]
     models: list[dict[str, Any]] = field(default_factory=list)
     not_captured: list[str] = field(default_factory=list)
-    effects: list[Taped] = field(default_factory=list)
+    effects: list[Interaction] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -100,12 +100,12 @@ def digests_in(tree: Any) -> Iterator[str]:
             yield from digests_in(value)
 
 
-def save(path: Path, tape: Tape) -> None:
+def save(path: Path, cassette: Cassette) -> None:
     """Write a cassette in the place of an older one, as a whole or not at all.
 
     Args:
         path: the file.
-        tape: what it holds.
+        cassette: what it holds.
 
     Raises:
         OSError: it can't be written; an older one is as it was.
@@ -114,11 +114,11 @@ def save(path: Path, tape: Tape) -> None:
     lines = [
         {
             'cassette': VERSION,
-            'kinds': list(tape.kinds),
-            'models': tape.models,
-            'not_captured': tape.not_captured,
+            'kinds': list(cassette.kinds),
+            'models': cassette.models,
+            'not_captured': cassette.not_captured,
         },
-        *_lines(tape.effects),
+        *_lines(cassette.effects),
     ]
     needed = {digest for line in lines for digest in digests_in(line)}
     folder = blobs_of(path)
@@ -126,7 +126,7 @@ def save(path: Path, tape: Tape) -> None:
         if needed:
             folder.mkdir(exist_ok=True)
         for digest in sorted(needed):
-            _replace(folder / digest, tape.blobs[digest])
+            _replace(folder / digest, cassette.blobs[digest])
         _replace(path, b''.join(map(_bytes, lines)))
         if folder.is_dir():
             for old in folder.iterdir():
@@ -136,7 +136,7 @@ def save(path: Path, tape: Tape) -> None:
                 folder.rmdir()
 
 
-def load(path: Path) -> Tape:
+def load(path: Path) -> Cassette:
     """Read a cassette.
 
     Args:
@@ -153,15 +153,15 @@ def load(path: Path) -> Tape:
     lines = reading.contents(path, 1).rstrip().splitlines()
     if not lines:
         raise BadCassette(path, 1, 'the file is empty')
-    tape = reading.head(reading.line(1, lines[0]))
+    cassette = reading.head(reading.line(1, lines[0]))
     for number, line in enumerate(lines[1:], start=2):
-        effect = reading.effect(number, reading.line(number, line), tape.effects)
-        tape.effects.append(effect)
-    tape.blobs = reading.blobs
-    return tape
+        effect = reading.effect(number, reading.line(number, line), cassette.effects)
+        cassette.effects.append(effect)
+    cassette.blobs = reading.blobs
+    return cassette
 
 
-def _lines(effects: list[Taped]) -> Iterator[dict[str, Any]]:
+def _lines(effects: list[Interaction]) -> Iterator[dict[str, Any]]:
     for index, effect in enumerate(effects):
         line: dict[str, Any] = {'kind': effect.kind, 'name': effect.name}
         if effect.within:
@@ -175,7 +175,7 @@ def _lines(effects: list[Taped]) -> Iterator[dict[str, Any]]:
         yield {**line, 'asked': asked, effect.outcome: effect.body}
 
 
-def _beginning(effects: list[Taped], index: int) -> int:
+def _beginning(effects: list[Interaction], index: int) -> int:
     """The latest model call whose messages are the first ones of a call; 0 for none."""
     asked = _conversation(effects[index])
     for number in range(index, 0, -1) if asked else ():
@@ -185,7 +185,7 @@ def _beginning(effects: list[Taped], index: int) -> int:
     return 0
 
 
-def _conversation(effect: Taped) -> list[Any]:
+def _conversation(effect: Interaction) -> list[Any]:
     return effect.asked if effect.kind == 'model' and isinstance(effect.asked, list) else []
 
 
@@ -252,7 +252,7 @@ class _Reading:
             raise BadCassette(self.path, number, 'this is no JSON object')
         return tree
 
-    def head(self, tree: dict[str, Any]) -> Tape:
+    def head(self, tree: dict[str, Any]) -> Cassette:
         version = tree.get('cassette')
         if not isinstance(version, int) or isinstance(version, bool):
             raise BadCassette(self.path, 1, 'the first line does not say which version it is of')
@@ -270,9 +270,9 @@ class _Reading:
         self._expect(1, 'models', isinstance(models, list) and all(map(_is_model, models)))
         words = tree.get('not_captured', [])
         self._expect(1, 'not_captured', isinstance(words, list))
-        return Tape(tuple(cast('list[str]', kinds)), models, words)
+        return Cassette(tuple(cast('list[str]', kinds)), models, words)
 
-    def effect(self, number: int, tree: dict[str, Any], before: list[Taped]) -> Taped:
+    def effect(self, number: int, tree: dict[str, Any], before: list[Interaction]) -> Interaction:
         self._expect(number, 'kind', tree.get('kind') in KINDS)
         self._expect(number, 'name', isinstance(tree.get('name'), str))
         self._expect(number, 'asked', 'asked' in tree)
@@ -293,9 +293,13 @@ class _Reading:
             asked = first + asked
         for digest in digests_in([tree['asked'], body]):
             self._blob(number, digest)
-        return Taped(tree['kind'], tree['name'], asked, outcomes[0], body, follows, within, number)
+        return Interaction(
+            tree['kind'], tree['name'], asked, outcomes[0], body, follows, within, number
+        )
 
-    def _reference(self, number: int, key: str, tree: dict[str, Any], before: list[Taped]) -> int:
+    def _reference(
+        self, number: int, key: str, tree: dict[str, Any], before: list[Interaction]
+    ) -> int:
         value = tree.get(key, 0)
         self._expect(number, key, type(value) is int and 0 <= value <= len(before))
         return cast('int', value)

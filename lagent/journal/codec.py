@@ -343,22 +343,11 @@ def _moment_of(written_as: Any) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold)
 
 
-def _completion(fields: dict[str, Any]) -> Completion:
-    return Completion(**fields)
-
-
 register(
     Completion,
     'completion',
-    lambda reply: {
-        'text': str(reply),
-        **{
-            name: value
-            for name in Completion.__slots__
-            if (value := getattr(reply, name)) not in (None, ()) or name == 'finish_reason'
-        },
-    },
-    _completion,
+    lambda reply: {'text': str(reply), **reply.said()},
+    lambda fields: Completion(**fields),
 )
 register(datetime, 'datetime', _moment, _moment_of)
 register(date, 'date', date.isoformat, date.fromisoformat)

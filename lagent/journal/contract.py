@@ -15,8 +15,8 @@ class Run:
     Attributes:
         id: its unique name.
         status: ``'running'`` (or its process has died), ``'suspended'`` (it waits for a decision),
-            ``'ready'`` (the decision is there), ``'failed'`` (resuming tries again what failed) or
-            ``'done'``.
+            ``'ready'`` (all decisions are there), ``'failed'`` (resuming tries again what failed)
+            or ``'done'``.
         title: what it is about, in one line.
         created: Unix time in seconds.
         updated: Unix time of the last change.
@@ -91,8 +91,16 @@ class Journal(Protocol):
             NoSuchRun: there is none of that id.
         """
 
-    def runs(self, status: Status | None = None, limit: int = 100) -> list[Run]:
-        """The latest runs, newest first, without their openings and outcomes."""
+    def runs(
+        self, status: Status | None = None, limit: int = 100, *, prefix: str = ''
+    ) -> list[Run]:
+        """The latest runs, newest first, without their openings and outcomes.
+
+        Args:
+            status: only runs of this status.
+            limit: how many there may be.
+            prefix: only runs whose ids begin so.
+        """
 
     def records(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run with a number above `after`, in order."""
@@ -149,7 +157,7 @@ class Journal(Protocol):
     def decide(
         self, run_id: str, request: int, decision: Record, blobs: Mapping[str, bytes]
     ) -> None:
-        """Add a decision to a run that nobody executes, which becomes ready.
+        """Add a decision to a run that nobody executes, which becomes ready if it was the last.
 
         Args:
             run_id: the run.

@@ -97,10 +97,11 @@ class SqliteDatabase:
                 connection.execute('BEGIN IMMEDIATE' if writes else 'BEGIN')
                 try:
                     yield lambda sql, values: _done(connection.execute(sql, _fitting(values)))
+                    connection.execute('COMMIT')
                 except BaseException:
-                    connection.execute('ROLLBACK')
+                    if connection.in_transaction:  # SQLite itself ends one when the disk is full
+                        connection.execute('ROLLBACK')
                     raise
-                connection.execute('COMMIT')
                 self._see_it_was_still()
             except (sqlite3.Error, OSError) as error:
                 what = (

@@ -6,10 +6,10 @@ from typing import Any
 from lagent.journal.codec import Decoder, Encoder, canonical
 from lagent.journal.contract import Journal, Record
 from lagent.journal.errors import NothingToDecide, NotRecordable
-from lagent.journal.own_redactor import check_redactor
-from lagent.journal.reading import records_of
 from lagent.journal.redact import Redactor
+from lagent.journal.redactor_check import check_redactor
 from lagent.journal.secret_fields import REDACTED
+from lagent.journal.validation import records_of
 
 
 def pending(journal: Journal, run_id: str, position: str | None = None) -> Record:
@@ -32,7 +32,7 @@ def pending(journal: Journal, run_id: str, position: str | None = None) -> Recor
     for record in records_of(journal, run_id):
         if record.type == 'request':
             waiting[record.position] = record
-        elif record.type == 'decision':
+        elif record.type != 'note':  # a decision, or it was done by another policy
             waiting.pop(record.position, None)
     if not waiting or run.status == 'done':
         raise NothingToDecide(f'Run {run_id!r} is {run.status} and does not wait for a decision.')

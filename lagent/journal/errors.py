@@ -22,7 +22,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lagent.errors import JournalError, LagentError
+from lagent.errors import JournalError as JournalError  # noqa: PLC0414 - it is public here, too
+from lagent.errors import LagentError
 
 
 class NoSuchRun(JournalError):

@@ -42,7 +42,7 @@ def new_owner() -> str:
     return owner
 
 
-def gone(owner: str) -> None:
+def release_owner(owner: str) -> None:
     """Note that a lease of this process is over, also where no journal could be told.
 
     Args:

@@ -3,14 +3,15 @@
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from lagent._variables import reset
 from lagent.context import RunContext
-from lagent.effects import Effect, Ended, Stage, intercept, is_not_begun, replay
+from lagent.effects import Effect, Ended, Stage, intercept, is_not_begun, publish_replayed
 from lagent.errors import (
     CONTROL_ERRORS,
     EffectRejected,
@@ -21,18 +22,18 @@ from lagent.errors import (
     RunSuspended,
 )
 from lagent.flow import Flow, blocking_call, call
-from lagent.journal.asking import Asking, Doing
 from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import diverged, text_of
-from lagent.journal.ending import Errors
+from lagent.journal.error_tracker import ErrorTracker
 from lagent.journal.errors import NothingToDecide
 from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import MAIN, THREAD, Asker, Entry, History, asker, pause
-from lagent.journal.lease import LEASE, Heartbeat, gone
-from lagent.journal.lost import tell_lost
-from lagent.journal.reading import records_of
+from lagent.journal.intents import IntentEncoder, PendingEffect
+from lagent.journal.lease import LEASE, Heartbeat, release_owner
 from lagent.journal.redact import Redactor
+from lagent.journal.redacted import warn_redacted
+from lagent.journal.validation import records_of
 from lagent.positions import Scope, came_before, current_scope, entered, passed
 
 OnUnknown = Literal['tell', 'suspend']
@@ -72,12 +73,12 @@ class Recording:
         self._redactor = redactor or Redactor()
         self._decoder = Decoder(journal.blob)
         self._history = History(records_of(journal, run.id), (run.outcome or {}).get('ended_by'))
-        self._errors = Errors()
+        self._errors = ErrorTracker()
         self._over: LagentError | None = None
         self._kept: set[str] = set()
         self._main: Any = None
         self._has_done = False
-        self._asking = Asking(self._redactor, self._kept)
+        self._intents = IntentEncoder(self._redactor, self._kept)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -90,9 +91,7 @@ class Recording:
                 yield
         finally:
             heartbeat.stop()
-            # An abandoned stream is ended by the collector, in whatever context that runs.
-            with suppress(ValueError):
-                _recording.reset(token)
+            reset(_recording, token)
 
     def __call__(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
         """Perform an effect, or give what is known of it; see `lagent.effects.Interceptor`.
@@ -117,32 +116,34 @@ class Recording:
             raise
 
     def _through(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
-        asked, blobs = self._asking.record(effect)
+        asked, blobs = self._intents.record(effect)
         scope, who = current_scope() or Scope(self.run.id), self._asker()
         position, entry = self._history.take(scope, asked.digest, who)
-        doing = Doing(effect, context, position, asked, blobs, self._history.number_of(who))
-        self._errors.went_on(doing.number, came_before(self.run.id))
+        pending = PendingEffect(
+            effect, context, position, asked, blobs, self._history.number_of(who)
+        )
+        self._errors.went_on(pending.number, came_before(self.run.id))
         passed(scope, position)
         if entry is not None:
             if entry.intent.digest != asked.digest:
                 text = partial(self._text_of, blobs)
                 raise diverged(position, entry.intent, asked, text, done=self._has_done)
             if entry.is_over:
-                return (yield from self._replay(doing, entry))
+                return (yield from self._replay(pending, entry))
             if (seconds := entry.seconds_to_a_cut) is not None:
                 yield from call(pause, seconds)
             if entry.is_unknown:
-                found = yield from self._find_out(doing, entry)
+                found = yield from self._find_out(pending, entry)
                 if found is not None:
                     return found.result
         decisions = {} if entry is None else entry.decisions
         approval = None if effect.aside else self._approval
         needs = None if approval is None else approval(effect, context)
         if needs is not None or 'approval' in decisions:
-            flow = yield from self._decided(doing, entry, 'approval', needs or '', flow)
+            flow = yield from self._decided(pending, entry, 'approval', needs or '', flow)
         if 'unknown' in decisions:
-            flow = yield from self._decided(doing, entry, 'unknown', '', flow)
-        return (yield from self._perform(doing, flow))
+            flow = yield from self._decided(pending, entry, 'unknown', '', flow)
+        return (yield from self._perform(pending, flow))
 
     def note(self, name: str, value: Any) -> None:
         """Keep something about the run, for another attempt; waits for the disk.
@@ -211,11 +212,11 @@ class Recording:
         else:
             tree = {'answer': encoder.encode(outcome), 'state': encoder.encode(state)}
         self.journal.release(self.run.id, self._owner, status, tree, encoder.blobs)
-        gone(self._owner)
+        release_owner(self._owner)
 
     def abandon(self) -> None:
         """Say that nothing more is done here, where the journal can't be told."""
-        gone(self._owner)
+        release_owner(self._owner)
 
     def _asker(self) -> Asker:
         who = asker()
@@ -239,42 +240,46 @@ class Recording:
     def _text_of(self, blobs: Mapping[str, bytes], body: Any) -> str:
         return text_of(body, blobs, self.journal.blob)
 
-    def _replay(self, doing: Doing, entry: Entry) -> Flow[Any]:
+    def _replay(self, pending: PendingEffect, entry: Entry) -> Flow[Any]:
         outcome = entry.outcome
         assert outcome is not None, 'only what is over is replayed'
-        self._history.replayed(doing.position)
+        self._history.replayed(pending.position)
         failed = outcome.type == 'error'
-        known = yield from blocking_call(self._known, doing, outcome, failed)
-        replay(doing.effect, doing.context, outcome.elapsed or 0.0, known, failed=failed)
+        known = yield from blocking_call(self._known, pending, outcome, failed)
+        publish_replayed(
+            pending.effect, pending.context, outcome.elapsed or 0.0, known, failed=failed
+        )
         if failed:
-            self._errors.add(known, outcome, doing.number)
+            self._errors.add(known, outcome, pending.number)
             raise known
         return known
 
-    def _known(self, doing: Doing, outcome: Record, failed: bool) -> Any:
-        effect = doing.effect
-        what = f'effect {doing.position} ({effect.kind} {outcome.name})'
-        tell_lost(outcome.body, self.journal.blob, self.run.id, what)
+    def _known(self, pending: PendingEffect, outcome: Record, failed: bool) -> Any:
+        effect = pending.effect
+        what = f'effect {pending.position} ({effect.kind} {outcome.name})'
+        warn_redacted(outcome.body, self.journal.blob, self.run.id, what)
         return decode_error(outcome.body, self._decoder) if failed else self.decode(outcome.body)
 
-    def _find_out(self, doing: Doing, entry: Entry) -> Flow[Ended | None]:
+    def _find_out(self, pending: PendingEffect, entry: Entry) -> Flow[Ended | None]:
         """What became of an effect that was begun; None if it is to be done (again)."""
-        effect = doing.effect
+        effect = pending.effect
         if effect.inquire is not None:
-            found = yield from effect.inquire(f'{self.run.id}:{doing.position}')
+            found = yield from effect.inquire(f'{self.run.id}:{pending.position}')
             if isinstance(found, Ended):
-                yield from self._conclude(doing, found.result)
-                replay(effect, doing.context, 0.0, found.result)
+                yield from self._conclude(pending, found.result)
+                publish_replayed(effect, pending.context, 0.0, found.result)
                 return found
             if found == 'not_begun':
                 return None
         if effect.repeatable or entry.decisions.get('unknown'):
             return None
         if self._on_unknown == 'suspend':
-            raise (yield from self._request(doing, 'unknown', 'it was begun and may have happened'))
+            raise (
+                yield from self._request(pending, 'unknown', 'it was begun and may have happened')
+            )
         raise (
             yield from self._not_done(
-                doing,
+                pending,
                 OutcomeUnknown(
                     f'It is not known whether this {effect.kind} call ({effect.name}) happened: '
                     'the program was interrupted after it was begun. It was not done again. Find '
@@ -284,76 +289,76 @@ class Recording:
         )
 
     def _decided(
-        self, doing: Doing, entry: Entry | None, why: str, words: str, flow: Flow[Any]
+        self, pending: PendingEffect, entry: Entry | None, why: str, words: str, flow: Flow[Any]
     ) -> Flow[Flow[Any]]:
         """The flow that was decided on, for an effect that needs a decision."""
         decision = None if entry is None else entry.decisions.get(why)
         if decision is None:
-            raise (yield from self._request(doing, why, words))
+            raise (yield from self._request(pending, why, words))
         verdict = decision['verdict']
         if verdict == 'reject':
             reason = self.decode(decision['reason'])
             words = f'Not done: it was rejected. {reason}'.strip()
-            raise (yield from self._not_done(doing, EffectRejected(words)))
+            raise (yield from self._not_done(pending, EffectRejected(words)))
         if verdict == 'edit':
-            if doing.effect.edited is None:
+            if pending.effect.edited is None:
                 raise NothingToDecide(
-                    f'The {doing.effect.kind} call at {doing.position} can not be edited.'
+                    f'The {pending.effect.kind} call at {pending.position} can not be edited.'
                 )
-            return doing.effect.edited(self.decode(decision['payload']))
+            return pending.effect.edited(self.decode(decision['payload']))
         return flow
 
-    def _request(self, doing: Doing, why: str, words: str) -> Flow[RunSuspended]:
+    def _request(self, pending: PendingEffect, why: str, words: str) -> Flow[RunSuspended]:
         body = {
             'why': why,
             'words': words,
-            'payload': doing.asked.body,
-            'editable': doing.effect.edited is not None,
+            'payload': pending.asked.body,
+            'editable': pending.effect.edited is not None,
         }
-        records = [doing.record('request', body), *doing.task]
-        yield from blocking_call(self._append, records, doing.blobs)
-        request = f'{doing.effect.kind} call {doing.effect.name!r} ({words})'
-        return RunSuspended(self.run.id, doing.position, request)
+        records = [pending.record('request', body), *pending.task]
+        yield from blocking_call(self._append, records, pending.blobs)
+        request = f'{pending.effect.kind} call {pending.effect.name!r} ({words})'
+        return RunSuspended(self.run.id, pending.position, request)
 
-    def _not_done(self, doing: Doing, error: NotDone) -> Flow[NotDone]:
+    def _not_done(self, pending: PendingEffect, error: NotDone) -> Flow[NotDone]:
         """Record that an effect is never done."""
-        yield from self._fail(doing, error)
-        replay(doing.effect, doing.context, 0.0, error, failed=True)
+        yield from self._fail(pending, error)
+        publish_replayed(pending.effect, pending.context, 0.0, error, failed=True)
         return error
 
-    def _perform(self, doing: Doing, flow: Flow[Any]) -> Flow[Any]:
+    def _perform(self, pending: PendingEffect, flow: Flow[Any]) -> Flow[Any]:
         # A machine that forgets the intent of what is repeatable does it again, as it would anyway.
         yield from blocking_call(
             self._append,
-            [doing.record('intent', doing.asked.body), *doing.task],
-            doing.blobs,
-            durable=not doing.effect.repeatable,
+            [pending.record('intent', pending.asked.body), *pending.task],
+            pending.blobs,
+            durable=not pending.effect.repeatable,
         )
-        doing.started, self._has_done = time.monotonic(), True
-        with entered(Scope(self.run.id, doing.position)):
+        pending.started, self._has_done = time.monotonic(), True
+        with entered(Scope(self.run.id, pending.position)):
             try:
                 result = yield from flow
             except (Exception, CancelledError) as error:
                 if not isinstance(error, JournalError):
-                    yield from self._fail(doing, error)
+                    yield from self._fail(pending, error)
                 raise
-        yield from self._conclude(doing, result)
+        yield from self._conclude(pending, result)
         return result
 
-    def _conclude(self, doing: Doing, result: Any) -> Flow[None]:
+    def _conclude(self, pending: PendingEffect, result: Any) -> Flow[None]:
         encoder = Encoder(self._redactor)
-        record = doing.record('result', encoder.encode(result), _usage(result))
+        record = pending.record('result', encoder.encode(result), _usage(result))
         yield from blocking_call(self._append, [record], encoder.blobs)
 
-    def _fail(self, doing: Doing, error: BaseException) -> Flow[None]:
+    def _fail(self, pending: PendingEffect, error: BaseException) -> Flow[None]:
         encoder = Encoder(self._redactor)
         tree = encode_error(error, encoder) | {
             'final': isinstance(error, NotDone),
             'harmless': is_not_begun(error) or isinstance(error, CONTROL_ERRORS),
             'cut': isinstance(error, CancelledError),
         }
-        record = doing.record('error', tree)
-        self._errors.add(error, record, doing.number)
+        record = pending.record('error', tree)
+        self._errors.add(error, record, pending.number)
         yield from blocking_call(self._append, [record], encoder.blobs)
 
 
@@ -376,9 +381,7 @@ def unrecorded() -> Iterator[None]:
     try:
         yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _recording.reset(token)
+        reset(_recording, token)
 
 
 def _usage(result: Any) -> dict[str, int]:

@@ -21,14 +21,14 @@ from lagent.journal.errors import (
     Unfinished,
 )
 from lagent.journal.failures import decode_error
-from lagent.journal.lease import LEASE, gone, new_owner
-from lagent.journal.lost import tell_lost
-from lagent.journal.own_redactor import check_redactor, noted
-from lagent.journal.reading import damaged, opening
+from lagent.journal.lease import LEASE, new_owner, release_owner
 from lagent.journal.recording import Approver, OnUnknown, Recording
 from lagent.journal.redact import Redactor
-from lagent.journal.rerunning import is_rerunning
+from lagent.journal.redacted import warn_redacted
+from lagent.journal.redactor_check import check_redactor, noted
+from lagent.journal.rerun import is_rerunning
 from lagent.journal.store import SqliteJournal, SqlJournal
+from lagent.journal.validation import damaged, opening
 
 Where = Journal | str | os.PathLike[str]
 """A journal, the path of a file, or the URL of a database that SQLAlchemy knows."""
@@ -235,7 +235,7 @@ def _lease(journal: Journal, run: Run, owner: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        gone(owner)
+        release_owner(owner)
         with suppress(JournalError):
             journal.release(run.id, owner, run.status, run.outcome, {})
         raise
@@ -263,7 +263,7 @@ def answer_of(journal: Journal, run: Run) -> Any:
     """
     decoder = Decoder(journal.blob)
     outcome = run.outcome or {}
-    tell_lost(outcome.get('answer'), journal.blob, run.id, 'its answer')
+    warn_redacted(outcome.get('answer'), journal.blob, run.id, 'its answer')
     if 'error' in outcome:
         return decode_error(outcome['error'], decoder)
     return decoder.decode(outcome.get('answer'))

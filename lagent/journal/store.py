@@ -20,7 +20,7 @@ from lagent.journal.errors import (
     SchemaTooNew,
 )
 from lagent.journal.lease import describe, is_gone
-from lagent.journal.reading import damaged
+from lagent.journal.validation import damaged
 
 _TRIES = 5  # to make the tables, when others are making them as well
 
@@ -115,14 +115,18 @@ class SqlJournal:
         with self._database.transaction(writes=False) as execute:
             return _run(execute, run_id, self._run_columns)
 
-    def runs(self, status: Status | None = None, limit: int = 100) -> list[Run]:
+    def runs(
+        self, status: Status | None = None, limit: int = 100, *, prefix: str = ''
+    ) -> list[Run]:
         """See `Journal.runs`."""
-        where = '' if status is None else 'WHERE status = :status '
+        values: dict[str, Any] = {'limit': limit, 'prefix': prefix, 'length': len(prefix)}
+        where = 'WHERE substr(id, 1, :length) = :prefix '
+        if status is not None:
+            where, values['status'] = f'{where}AND status = :status ', status
         sql = (
             f'SELECT {self._run_columns} FROM lagent_runs {where}'  # noqa: S608
             'ORDER BY created DESC, id LIMIT :limit'
         )
-        values = {'limit': limit} if status is None else {'limit': limit, 'status': status}
         with self._database.transaction(writes=False) as execute:
             return [_as_run(row) for row in execute(sql, values).rows]
 
@@ -234,6 +238,7 @@ class SqlJournal:
                     f'Run {run_id!r} does not wait for this decision (any more). Look at it again.'
                 )
             _add(execute, run_id, decision)
+            execute(tables.SUSPEND_IF_WAITING, {'id': run_id})
             _keep(execute, run_id, blobs)
 
     def prune(self, before: float, statuses: Sequence[Status] = ('done',)) -> int:

@@ -64,6 +64,16 @@ READ_VERSION = 'SELECT max(version) FROM lagent_schema'
 WRITE_VERSION = 'INSERT INTO lagent_schema (version) VALUES (:version)'
 CREATE_VERSIONS = 'CREATE TABLE IF NOT EXISTS lagent_schema (version INTEGER PRIMARY KEY)'
 
+# What was asked for and then done without an answer, by another policy, is not waited for.
+SUSPEND_IF_WAITING = """UPDATE lagent_runs SET status = 'suspended' WHERE id = :id AND EXISTS (
+    SELECT 1 FROM lagent_records request
+    WHERE request.run_id = :id AND request.type = 'request' AND NOT EXISTS (
+        SELECT 1 FROM lagent_records later
+        WHERE later.run_id = :id AND later.position = request.position
+        AND later.seq > request.seq AND later.type <> 'note'
+    )
+)"""
+
 RUN = 'id, status, title, created, updated, factory, owner, expires'
 RUN_BEFORE = {1: RUN.replace('factory', "'' AS factory")}  # of a journal that is only read
 RECORD = 'type, position, time, kind, name, digest, body, elapsed, cost, seq'

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lagent.journal.asking import ASIDE
 from lagent.journal.codec import TAG
 from lagent.journal.contract import Journal, Record, Run
 from lagent.journal.difference import differing, pretty
 from lagent.journal.history import TASK
-from lagent.journal.reading import damaged, records_of
+from lagent.journal.intents import ASIDE
+from lagent.journal.validation import damaged, records_of
 
 _LINE = 90  # characters of arguments that stay on one line
 

@@ -150,6 +150,17 @@ class Completion(str):
             fields['prompt_token_ids'] = None
         return type(self)(text, **fields)
 
+    def said(self) -> dict[str, Any]:
+        """What is known beside the text, by the names of the attributes.
+
+        Returns:
+            What `Completion` takes beside the text: what holds something, and `finish_reason`,
+            whose None is not its default.
+        """
+        fields = self._fields()
+        known = {name: value for name, value in fields.items() if value not in (None, ())}
+        return {'finish_reason': self.finish_reason, **known}
+
     def _fields(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}
 

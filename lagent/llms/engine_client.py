@@ -3,17 +3,19 @@
 import asyncio
 from typing import Any, Self
 
+from lagent import errors
 from lagent.effects import listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import LMTemplateParser
 from lagent.llms.chat_template import as_prompt
 from lagent.llms.completion import Completion
 from lagent.llms.effect import model_call
+from lagent.llms.errors import ServerFailed
 from lagent.llms.meta_template import CHAT_META
 from lagent.llms.openai import ChatCompletions
 from lagent.llms.remote import AsyncRemoteModel, BlockingRemoteModel
-from lagent.llms.server_process import ServerProcess
 from lagent.portal import blocking
+from lagent.server_process import ServerProcess
 
 
 class EngineClient(ChatCompletions):
@@ -99,7 +101,10 @@ class EngineClient(ChatCompletions):
 
     async def _until_ready(self) -> None:
         if self.process is not None:
-            await self.process.until_ready()
+            try:
+                await self.process.until_ready()
+            except errors.ServerFailed as error:
+                raise ServerFailed(str(error)) from None
 
     async def _close(self) -> None:
         await super()._close()

@@ -20,6 +20,7 @@
 
 from typing import ClassVar
 
+from lagent import errors
 from lagent.errors import ModelError
 from lagent.llms.completion import Usage
 
@@ -134,7 +135,7 @@ class StreamCut(ModelCallFailed):
     retryable = True
 
 
-class ServerFailed(ModelCallFailed):
+class ServerFailed(ModelCallFailed, errors.ServerFailed):
     """A model server that was started here did not come up, or has ended."""
 
     code = 'server_failed'

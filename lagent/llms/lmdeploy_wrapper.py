@@ -17,8 +17,8 @@ from lagent.llms.effect import model_call
 from lagent.llms.engine_client import AsyncEngineClient, BlockingEngineClient, EngineClient
 from lagent.llms.errors import ContextOverflow, ModelCallFailed, is_overflow
 from lagent.llms.meta_template import CHAT_META
-from lagent.llms.server_process import ServerProcess, check_port, local_url, options
 from lagent.llms.stops import cut_at_stop
+from lagent.server_process import ServerProcess, check_port, local_url, options
 
 _SESSION_ARGUMENTS = ('sequence_start', 'sequence_end', 'timeout')
 

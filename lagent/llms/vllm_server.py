@@ -7,7 +7,7 @@ from typing import Any
 
 from lagent._extras import require
 from lagent.llms.engine_client import AsyncEngineClient, BlockingEngineClient, EngineClient
-from lagent.llms.server_process import ServerProcess, free_port, options
+from lagent.server_process import ServerProcess, free_port, options
 
 _HOST = '127.0.0.1'
 

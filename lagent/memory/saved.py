@@ -93,14 +93,14 @@ def _typed(name: Any, value: Any) -> Any:
 
 def _said(reply: Completion) -> dict[str, Any]:
     """What a completion says beside its text, for JSON."""
-    fields = {name: getattr(reply, name) for name in Completion.__slots__}
-    fields['usage'] = asdict(reply.usage) if isinstance(reply.usage, Usage) else None
-    given: tuple[Any, ...] = reply.tool_calls  # a completion that was built by hand may hold others
-    fields['tool_calls'] = [asdict(call) for call in given if isinstance(call, ToolCall)] or None
+    fields = reply.said()
+    usage, calls = fields.pop('usage', None), fields.pop('tool_calls', ())
+    if isinstance(usage, Usage):  # a completion that was built by hand may hold others
+        fields['usage'] = asdict(usage)
+    if dumped := [asdict(call) for call in calls if isinstance(call, ToolCall)]:
+        fields['tool_calls'] = dumped
     return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in fields.items()
-        if name == 'finish_reason' or value is not None
+        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
     }
 
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from lagent.ui.markdown import code_html, markdown_html, own_name
 from lagent.ui.session import Session
 from lagent.ui.sessions import Sessions
+from lagent.view.sizes import size_text
 
 _CACHED = 16 << 20  # characters of blocks
 
@@ -35,7 +36,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {'bytes': _bytes, 'code': code_html, 'path': quote}
+        self._environment.filters |= {'bytes': size_text, 'code': code_html, 'path': quote}
         self._environment.globals |= {
             'base': base,
             'model': model.rpartition('/')[2] if model.startswith('/') else model,
@@ -143,12 +144,3 @@ def _templates() -> dict[str, str]:
         for file in folder.iterdir()
         if file.name.endswith('.html')
     }
-
-
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ('bytes', 'kB', 'MB'):
-        if size < 1000:
-            return f'{size:.0f} {unit}' if unit == 'bytes' else f'{size:.1f} {unit}'
-        size /= 1000
-    return f'{size:.1f} GB'

@@ -16,10 +16,11 @@ from markupsafe import escape
 from rich.console import Console
 from rich.text import Text
 
+from lagent.distributed.http_serve.client import is_loopback
 from lagent.errors import ConfigError
 from lagent.llms.effect import model_name
 from lagent.ui.app import Pages
-from lagent.ui.security import Keys, called, is_loopback
+from lagent.ui.security import Keys, called
 from lagent.ui.sessions import Sessions
 
 _GRACE = 2  # seconds that open connections have when the server ends

@@ -32,8 +32,11 @@ _INTERRUPTED = 'Interrupted; variables and files are kept.'
 _log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class Refused(LagentError):
     """Something that a user wants is not possible now; its text says why."""
+
+    code = 'refused'
+    retryable = True
 
 
 class Session:

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+from lagent._variables import reset
 from lagent.errors import ConfigError
 
 _resolver: ContextVar[Callable[[str], Any] | None] = ContextVar('lagent_resolver', default=None)
@@ -27,7 +28,7 @@ def resolved_by(resolver: Callable[[str], Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        _resolver.reset(token)
+        reset(_resolver, token)
 
 
 def load_class_from_string(class_path: str, path: str | None = None) -> Any:

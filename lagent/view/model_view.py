@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lagent.view.controls import without_controls
+from lagent.view.sizes import size_text
 from lagent.view.tables import is_cut, is_wrapped, missing, short_table
 from lagent.view.tokens import Piece, Tokenizer, counted, fit, left_out
 from lagent.view.tracebacks import users_frames
@@ -205,13 +206,13 @@ def _image_note(mime: str, data: Any) -> str:
         width, height = struct.unpack('>II', data[16:24])
         pixels = f' {width}x{height}'
     size = len(data) if isinstance(data, bytes | str) else 0
-    return f'[image: {kind}{pixels}, {_bytes(size)}]'
+    return f'[image: {kind}{pixels}, {size_text(size)}]'
 
 
 def _files(what: str, infos: Sequence[Any]) -> list[str]:
     if not infos:
         return []
-    named = [f'{_path(info.path)} ({_bytes(info.size)})' for info in infos[:_MAX_FILES]]
+    named = [f'{_path(info.path)} ({size_text(info.size)})' for info in infos[:_MAX_FILES]]
     if (more := len(infos) - _MAX_FILES) > 0:
         named.append(f'and {more:,} more')
     return [f'[{what}: {", ".join(named)}]']
@@ -220,9 +221,3 @@ def _files(what: str, infos: Sequence[Any]) -> list[str]:
 def _path(path: str) -> str:
     safe = without_controls(path).replace('\n', '\ufffd').replace('\t', '\ufffd')
     return safe if len(safe) <= _MAX_PATH else f'{safe[:_MAX_PATH]}...'
-
-
-def _bytes(size: int) -> str:
-    if size < 1_000:
-        return f'{size} bytes'
-    return f'{size / 1_000:.0f} kB' if size < 999_500 else f'{size / 1_000_000:.1f} MB'

@@ -51,27 +51,27 @@ def analyse(analyst: DataAnalyst, table: Path) -> list[Any]:
 def test_a_data_analyst_is_recorded_played_and_checked(
     tmp_path: Path, table: Path, request: pytest.FixtureRequest
 ) -> None:
-    tape = tmp_path / 'analyst.jsonl'
-    with DataAnalyst(ScriptedModel(REPLIES)) as analyst, replay(tape, record='once'):
+    cassette_file = tmp_path / 'analyst.jsonl'
+    with DataAnalyst(ScriptedModel(REPLIES)) as analyst, replay(cassette_file, record='once'):
         recorded = analyse(analyst, table)
     assert recorded[1:] == [REPLIES[1], ['sales.png'], ['sales.png']]
 
-    with DataAnalyst(ScriptedModel([])) as analyst, replay(tape, strict=True):
+    with DataAnalyst(ScriptedModel([])) as analyst, replay(cassette_file, strict=True):
         assert analyse(analyst, table) == recorded
-    text = tape.read_text()
+    text = cassette_file.read_text()
     assert r'"text":"210\n"' in text
-    tape.write_text(text.replace('table.revenue.sum()', 'table.revenue.max()'))
+    cassette_file.write_text(text.replace('table.revenue.sum()', 'table.revenue.max()'))
     with (
         pytest.raises(OutputsDiffer, match=r'(?s)-.*210.*\+.*120'),
         DataAnalyst(ScriptedModel([])) as analyst,
-        replay(tape, strict=True),
+        replay(cassette_file, strict=True),
     ):
         analyse(analyst, table)
-    tape.write_text(text)
+    cassette_file.write_text(text)
 
     request.getfixturevalue('nowhere')
     with DataAnalyst(ScriptedModel([])) as analyst:
-        with replay(tape):
+        with replay(cassette_file):
             assert analyse(analyst, table) == recorded
             with pytest.raises(NotCaptured):
                 analyst.interpreter.download('sales.png', to=tmp_path)

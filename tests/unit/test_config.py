@@ -193,6 +193,8 @@ def broken(old, new):
         (broken('name: ada', 'name: [ada'), 3, ['not YAML']),
         (broken('name: ada', 'name: !!python/name:os.system x'), 2, ['not YAML']),
         (broken('type: lagent.agents.Agent', 'type: Agent'), 1, ['field type', 'no dotted path']),
+        (broken('name: ada', '? [a, b]\n    : ada'), 2, ['top level: the name of a field must']),
+        (broken('seconds: 60', '? {a: b}\n      : 1'), 8, ['limits: the name of a field must']),
         ('- a', 1, ['a mapping with a "type"']),
         ('', 1, ['a mapping with a "type"']),
     ],
@@ -203,6 +205,13 @@ def test_an_error_says_where_it_is(write, text, line, words):
         lagent.from_config(path)
     assert str(caught.value).startswith(f'{path}:{line}: ')
     assert all(word in str(caught.value) for word in words)
+
+
+def test_a_value_that_yaml_can_not_make_is_told(write):
+    path = write(broken('name: ada', 'name: 2001-99-99'))
+    with pytest.raises(ConfigError) as caught:
+        lagent.from_config(path)
+    assert str(caught.value).startswith(f'{path}: this is not YAML: month must be in 1..12')
 
 
 def test_what_does_not_end_is_refused(write):

@@ -1,6 +1,8 @@
 """`lagent doctor` and `lagent models`: what they find, and what they never show."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -129,7 +131,7 @@ SANDBOX = f'import json; print(json.dumps([{ENGINE}]))'
 
 
 def test_the_doctor_names_a_key_and_never_shows_it(clean):
-    clean.setattr(doctor, '_ASK_SANDBOX', SANDBOX)
+    clean.setattr(doctor, '_ASK_SANDBOX', ('-c', SANDBOX))
     result = CliRunner().invoke(cli.app, ['doctor', '--json'])
     assert result.exit_code == 1
     missing = [each['name'] for each in json.loads(result.stdout) if each['status'] == 'missing']
@@ -143,11 +145,17 @@ def test_the_doctor_names_a_key_and_never_shows_it(clean):
     assert '\x1b' not in result.output
 
 
+def test_the_sandbox_is_asked_by_its_command(clean):
+    asked = [sys.executable, *doctor._ASK_SANDBOX]
+    said = subprocess.run(asked, capture_output=True, timeout=60, check=False)
+    assert 'system' in {finding['name'] for finding in json.loads(said.stdout)}
+
+
 def test_a_sandbox_that_says_nothing_is_found(clean):
     clean.setenv('OPENAI_API_KEY', KEY)
     silent = ('import time; time.sleep(60)', 0.5, 'did not end')
     for code, seconds, words in (silent, ('0', 60, 'failed')):
-        clean.setattr(doctor, '_ASK_SANDBOX', code)
+        clean.setattr(doctor, '_ASK_SANDBOX', ('-c', code))
         clean.setattr(doctor, '_SANDBOX_SECONDS', seconds)
         *_, last = doctor.examine()
         assert (last.status, words in last.detail) == ('missing', True)

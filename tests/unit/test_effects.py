@@ -1,16 +1,33 @@
 """The seam: events, limits, and what counts as one effect."""
 
 import asyncio
+import contextvars
 
 import pytest
 
 from lagent.agents import Agent, AsyncAgent
 from lagent.context import RunContext, current_context, resolve_session, run_context
-from lagent.effects import Effect, emit, is_not_begun, listening, perform, replay, subscribe
+from lagent.effects import (
+    Effect,
+    Stage,
+    emit,
+    intercept,
+    is_not_begun,
+    listening,
+    offline,
+    perform,
+    publish_replayed,
+    subscribe,
+)
 from lagent.errors import LimitExceeded, RunCancelled
 from lagent.flow import arun, run
+from lagent.journal.recording import unrecorded
+from lagent.journal.rerun import nothing_done
 from lagent.limits import RunLimits, RunUsage
 from lagent.llms import AsyncBaseLLM, BaseLLM
+from lagent.positions import Scope, entered
+from lagent.utils.config import resolved_by
+from lagent.watch import watched_by
 
 MODEL = Effect('model', 'm', ['hello'])
 TOOL = Effect('tool', 't', {'a': 1})
@@ -160,6 +177,30 @@ def test_contexts_nest():
     assert current_context() is None
 
 
+@pytest.mark.parametrize(
+    'block',
+    [
+        lambda: run_context(),
+        lambda: subscribe(print),
+        lambda: intercept(print, Stage.LIVE),
+        lambda: offline({'model'}),
+        lambda: watched_by(None),
+        lambda: entered(Scope('r')),
+        lambda: resolved_by(print),
+        lambda: unrecorded(),
+        lambda: nothing_done(),
+    ],
+)
+def test_an_abandoned_generator_may_be_ended_in_another_context(block):
+    def generator():
+        with block():
+            yield
+
+    left = generator()
+    contextvars.copy_context().run(next, left)
+    left.close()
+
+
 def test_runs_have_names_of_their_own():
     assert RunContext().run_id != RunContext().run_id
 
@@ -205,7 +246,7 @@ def test_what_a_subscriber_stops_at_its_beginning_was_not_begun(moment, known):
 
     def work():
         if known:
-            replay(TOOL, RunContext(), 0.0, 42)
+            publish_replayed(TOOL, RunContext(), 0.0, 42)
         emit('piece')
 
     with subscribe(failing), pytest.raises(BrokenPipeError) as caught:

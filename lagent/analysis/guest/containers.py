@@ -79,7 +79,7 @@ def _sheet(sheet: Any, small: bool) -> Profile:
             notes.append(f'the header has merged cells over {header} rows')
     if not any(map(any, rows)):
         return {'name': sheet.title, 'notes': ['the sheet is empty']}
-    names = _headings(rows[:header], [(a.bounds, a.min_row) for a in merged])
+    names = _headings(rows[:header], [area.bounds for area in merged])
     body = rows[header:]
     return {
         'name': sheet.title,
@@ -93,10 +93,10 @@ def _sheet(sheet: Any, small: bool) -> Profile:
     }
 
 
-def _headings(rows: list[list[str]], merged: Sequence[tuple[Sequence[int], int]]) -> list[str]:
+def _headings(rows: list[list[str]], merged: Sequence[Sequence[int]]) -> list[str]:
     """Return a name for each column; of several header rows, their parts joined by a slash."""
     filled = [list(row) for row in rows]
-    for (left, top, right, _), _row in merged:
+    for left, top, right, _ in merged:
         if top <= len(filled):
             filled[top - 1][left - 1 : right] = [filled[top - 1][left - 1]] * (right - left + 1)
     parts = ([part for part in column if part] for column in zip(*filled, strict=False))

@@ -12,13 +12,13 @@ import json
 import logging
 import sys
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lagent._extras import require
+from lagent.agents.answers import alast_answer, last_answer
 from lagent.distributed.config import read_config
 from lagent.distributed.http_serve.client import is_loopback
 from lagent.schema import AgentMessage
@@ -166,27 +166,16 @@ def create_app(agent: Any, allow_origins: Sequence[str] = ()) -> 'FastAPI':
 
 async def _answer(agent: Any, question: Question) -> AgentMessage:
     arguments = {**(question.model_extra or {}), 'session_id': question.session_id}
-    if inspect.iscoroutinefunction(type(agent).__call__):
-        answer = await agent(*question.message, **arguments)
-    else:
-        answer = await asyncio.to_thread(_call, agent, question.message, arguments)
-    if hasattr(answer, '__aiter__'):
-        answer = await _last(answer)
+    given = await asyncio.to_thread(_call, agent, question.message, arguments)
+    answer = await alast_answer(given)
     if isinstance(answer, AgentMessage):
         return answer
     return AgentMessage(sender=getattr(agent, 'name', None) or 'agent', content=answer)
 
 
 def _call(agent: Any, messages: list[str | AgentMessage], arguments: dict[str, Any]) -> Any:
-    answer = agent(*messages, **arguments)
-    return deque(answer, maxlen=1).pop() if inspect.isgenerator(answer) else answer
-
-
-async def _last(answers: AsyncIterator[Any]) -> Any:
-    last: deque[Any] = deque(maxlen=1)
-    async for answer in answers:
-        last.append(answer)
-    return last.pop()
+    given = agent(*messages, **arguments)
+    return last_answer(given) if inspect.isgenerator(given) else given
 
 
 def _session(written: str) -> int | str:

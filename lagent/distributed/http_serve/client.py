@@ -122,4 +122,4 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == 'localhost'
+        return host.lower() == 'localhost'

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,7 @@ from lagent.distributed import (
     HTTPAgentClient,
     HTTPAgentServer,
 )
-from lagent.distributed.http_serve.server import ServerFailed
+from lagent.errors import ServerFailed
 from lagent.schema import AgentMessage
 
 pytest.importorskip('fastapi')
@@ -51,7 +52,7 @@ def test_a_server_is_an_agent(port, tmp_path, monkeypatch):
         with pytest.raises(ServerFailed, match='Something else'):
             HTTPAgentServer('', given, port=port)
     assert not server.is_alive
-    assert server.process.returncode is not None
+    assert not server.process.running
     server.shutdown()
     assert given == config('Served', greeting='hi')
 
@@ -67,8 +68,26 @@ async def test_an_awaited_server(port):
 
 
 def test_a_process_that_dies_is_noticed(port):
-    with pytest.raises(ServerFailed, match='exit code 3'):
+    with pytest.raises(ServerFailed, match=r'(?s)ended by itself.*code 3'):
         HTTPAgentServer('', config('Unbuildable'), port=port)
+
+
+def test_it_goes_when_its_owner_is_killed_and_says_nothing_there(port):
+    code = f"""
+import time
+from lagent.distributed import HTTPAgentServer
+server = HTTPAgentServer('', {config('Served')!r}, port={port}, start_timeout=60)
+print(server('a').content, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout.readline() == b'hello a\n'
+        owner.kill()
+        client, deadline = HTTPAgentClient(port=port), time.monotonic() + 30
+        while client.is_alive:
+            assert time.monotonic() < deadline, 'the agent is still served'
+            time.sleep(0.1)
+        assert owner.stdout.read() == b''
 
 
 def test_a_configuration_that_is_no_json_starts_nothing(port):

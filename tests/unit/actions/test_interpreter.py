@@ -7,6 +7,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
@@ -306,7 +307,11 @@ def test_nothing_is_kept_of_the_names_of_sessions():
     names = names_of(manager)
     for session in ('a', 7, '#', ('a', 7), Scoped('a', ('b', '#'))):
         assert names.of(session) == names.of(session)
+    for session in (1.5, b'7', UUID(int=7), None, ('a', (UUID(int=7), 1.5))):
+        assert names.of(session) == names.of(session) == names_of(Manager()).of(session)
     assert not names._numbered
+    assert names.of(1.0) == names.of(1)
+    assert names.of(frozenset()) != names_of(Manager()).of(frozenset())
     pairs = [(1, 23), (12, 3), ('1', 23), ((1, 2), 3), (1, (2, 3)), ('a', 'b'), ('ab', ''), ()]
     assert len({names.of(pair) for pair in [*pairs, Scoped(1, 23)]}) == len(pairs) + 1
 

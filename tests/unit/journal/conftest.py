@@ -91,6 +91,6 @@ def any_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlJ
 
 
 @pytest.fixture
-def tape(tmp_path: Path) -> Path:
+def cassette_file(tmp_path: Path) -> Path:
     """Where a cassette may be put."""
     return tmp_path / 'cassettes' / 'run.jsonl'

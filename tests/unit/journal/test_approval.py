@@ -29,7 +29,10 @@ from lagent.journal import (
     Diverged,
     NothingToDecide,
     PolicyMissing,
+    Record,
+    Run,
     SqliteJournal,
+    SqlJournal,
     approve,
     edit,
     pending,
@@ -44,6 +47,7 @@ from sandbox import FakeBackend, SandboxPolicy
 
 CODE = '```python\nprint(6 * 7)\n```'
 KERNEL = Approval(kernel=True)
+ASKED = {'why': 'approval', 'words': 'w', 'payload': None, 'editable': False}
 
 
 def ran() -> Any:
@@ -143,6 +147,21 @@ def test_a_decision_can_be_made_after_a_failed_attempt_to_go_on(suspended: Sqlit
     assert suspended.run('r').status == 'failed'
     approve(suspended, 'r')
     assert resumed(suspended)[0] == 'I saw: ran print(6 * 7)'
+
+
+def test_a_run_is_ready_when_the_last_decision_is_there(any_journal: SqlJournal) -> None:
+    wanted = [Record(type='request', position=place, time=0.0, body=ASKED) for place in '1234']
+    done = [Record(type='intent', position='3', time=0.0)]  # by a policy that asks for nothing
+    any_journal.begin(Run(id='r', owner='o'), {})
+    any_journal.append('r', 'o', 0.0, [*wanted, *done], {})
+    any_journal.release('r', 'o', 'suspended', None, {})
+    seen = []
+    for _ in '124':
+        seen.append(approve(any_journal, 'r').position)
+        seen.append(any_journal.run('r').status)
+    assert seen == ['1', 'suspended', '2', 'suspended', '4', 'ready']
+    with pytest.raises(NothingToDecide):
+        approve(any_journal, 'r', '3')
 
 
 def test_a_tool_can_be_edited_and_rejected(tmp_path: Path) -> None:

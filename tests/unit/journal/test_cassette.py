@@ -54,9 +54,9 @@ def edit(path: Path, number: int, **values: Any) -> None:
     path.write_text(''.join(f'{json.dumps(line)}\n' for line in changed))
 
 
-def test_a_cassette_is_a_line_an_effect_and_says_what_it_lacks(tape: Path) -> None:
-    record(tape)
-    head, first, cell, second = lines(tape)
+def test_a_cassette_is_a_line_an_effect_and_says_what_it_lacks(cassette_file: Path) -> None:
+    record(cassette_file)
+    head, first, cell, second = lines(cassette_file)
     assert head['cassette'] == 1
     assert any('contents of files' in words for words in head['not_captured'])
     assert first['gave']['v']['text'] == CODE
@@ -65,50 +65,52 @@ def test_a_cassette_is_a_line_an_effect_and_says_what_it_lacks(tape: Path) -> No
     # The second conversation is written as what came after the first.
     assert second['from'] == 1
     assert len(second['asked']) == 2
-    assert tape.stat().st_size < 3_000
+    assert cassette_file.stat().st_size < 3_000
 
 
-def test_recording_again_gives_the_same_bytes(tape: Path) -> None:
-    record(tape)
-    before = tape.read_bytes()
-    tape.unlink()
-    record(tape)
-    assert tape.read_bytes() == before
+def test_recording_again_gives_the_same_bytes(cassette_file: Path) -> None:
+    record(cassette_file)
+    before = cassette_file.read_bytes()
+    cassette_file.unlink()
+    record(cassette_file)
+    assert cassette_file.read_bytes() == before
 
 
-def test_all_records_anew_and_removes_texts_that_nobody_needs(tape: Path) -> None:
-    blobs = tape.parent / 'run.blobs'
+def test_all_records_anew_and_removes_texts_that_nobody_needs(cassette_file: Path) -> None:
+    blobs = cassette_file.parent / 'run.blobs'
     for text in ('a' * 5_000, 'b' * 5_000, 'c'):
-        with replay(tape, record='all'):
+        with replay(cassette_file, record='all'):
             Agent(ScriptedModel([text]))('Go')
         assert len(list(blobs.glob('*'))) == (1 if len(text) > 1 else 0)
-        with replay(tape):
+        with replay(cassette_file):
             assert Agent(never())('Go').content == text
     assert not blobs.exists()
-    assert [path.name for path in tape.parent.iterdir()] == ['run.jsonl']
+    assert [path.name for path in cassette_file.parent.iterdir()] == ['run.jsonl']
 
 
 def test_secrets_are_not_written_and_the_replay_works_without_them(
-    tape: Path, monkeypatch: pytest.MonkeyPatch
+    cassette_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = 'correct-horse-battery'
     monkeypatch.setenv('MAIL_PASSWORD', secret)
-    with replay(tape, record='once'):
+    with replay(cassette_file, record='once'):
         Agent(ScriptedModel([f'The word is {secret}.' + 'x' * 3_000]))(f'Is it {secret}?')
-    written = tape.read_text() + ''.join(p.read_text() for p in tape.parent.glob('*.blobs/*'))
+    written = cassette_file.read_text() + ''.join(
+        p.read_text() for p in cassette_file.parent.glob('*.blobs/*')
+    )
     assert secret not in written
-    assert 'secrets: [redacted] stands in their place' in lines(tape)[0]['not_captured']
-    with replay(tape):
+    assert 'secrets: [redacted] stands in their place' in lines(cassette_file)[0]['not_captured']
+    with replay(cassette_file):
         answer = Agent(never())(f'Is it {secret}?')
     assert str(answer.content).startswith('The word is [redacted].')
 
 
-def test_text_is_readable_and_half_a_character_survives(tape: Path) -> None:
-    with replay(tape, record='once'):
+def test_text_is_readable_and_half_a_character_survives(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         for reply in ('你好', 'half \ud800'):
             Agent(ScriptedModel([reply]), memory=None)('ü')
-    assert '你好' in tape.read_text()
-    with replay(tape):
+    assert '你好' in cassette_file.read_text()
+    with replay(cassette_file):
         for reply in ('你好', 'half \ud800'):
             assert Agent(never(), memory=None)('ü').content == reply
 
@@ -154,28 +156,33 @@ DAMAGE: list[tuple[str, Any, int]] = [
 @pytest.mark.parametrize(
     ('text', 'line'), [(text, line) for _, text, line in DAMAGE], ids=[name for name, *_ in DAMAGE]
 )
-def test_a_damaged_cassette_is_refused_with_its_line(tape: Path, text: str, line: int) -> None:
-    tape.parent.mkdir()
+def test_a_damaged_cassette_is_refused_with_its_line(
+    cassette_file: Path, text: str, line: int
+) -> None:
+    cassette_file.parent.mkdir()
     head = '{"cassette": 1, "kinds": ["model", "tool", "kernel"]}\n' if line == 2 else ''
-    tape.write_text(head + text)
-    with pytest.raises(BadCassette, match=f'line {line}:') as caught, replay(tape):
+    cassette_file.write_text(head + text)
+    with pytest.raises(BadCassette, match=f'line {line}:') as caught, replay(cassette_file):
         pass
     assert caught.value.line == line
 
 
-def test_a_changed_blob_is_refused(tape: Path) -> None:
-    with replay(tape, record='once'):
+def test_a_changed_blob_is_refused(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         Agent(ScriptedModel(['a' * 5_000]))('Go')
-    (blob,) = (tape.parent / 'run.blobs').iterdir()
+    (blob,) = (cassette_file.parent / 'run.blobs').iterdir()
     blob.write_text('b' * 5_000)
-    with pytest.raises(BadCassette, match=r'line 2: the blob .* was changed'), replay(tape):
+    with (
+        pytest.raises(BadCassette, match=r'line 2: the blob .* was changed'),
+        replay(cassette_file),
+    ):
         pass
 
 
-def test_a_fifo_is_not_waited_for(tape: Path) -> None:
-    tape.parent.mkdir()
-    os.mkfifo(tape)
-    with pytest.raises(BadCassette, match='is no file'), replay(tape):
+def test_a_fifo_is_not_waited_for(cassette_file: Path) -> None:
+    cassette_file.parent.mkdir()
+    os.mkfifo(cassette_file)
+    with pytest.raises(BadCassette, match='is no file'), replay(cassette_file):
         pass
 
 
@@ -190,18 +197,20 @@ def test_a_fifo_is_not_waited_for(tape: Path) -> None:
         {'$': ['x']},
     ],
 )
-def test_a_result_that_is_none_is_refused_when_it_is_asked_for(tape: Path, gave: Any) -> None:
-    with replay(tape, record='once'):
+def test_a_result_that_is_none_is_refused_when_it_is_asked_for(
+    cassette_file: Path, gave: Any
+) -> None:
+    with replay(cassette_file, record='once'):
         Agent(ScriptedModel(['ok']))('Go')
-    edit(tape, 2, gave=gave)
-    with pytest.raises(BadCassette, match='line 2'), replay(tape):
+    edit(cassette_file, 2, gave=gave)
+    with pytest.raises(BadCassette, match='line 2'), replay(cassette_file):
         Agent(never())('Go')
 
 
-def test_a_later_version_is_refused(tape: Path) -> None:
-    record(tape)
-    edit(tape, 1, cassette=2)
-    with pytest.raises(SchemaTooNew, match='Update lagent'), replay(tape):
+def test_a_later_version_is_refused(cassette_file: Path) -> None:
+    record(cassette_file)
+    edit(cassette_file, 1, cassette=2)
+    with pytest.raises(SchemaTooNew, match='Update lagent'), replay(cassette_file):
         pass
 
 

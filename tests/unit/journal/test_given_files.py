@@ -2,13 +2,14 @@
 
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from lagent.actions import Interpreter, snapshots
 from lagent.agents import Agent, Coder, DataAnalyst
 from lagent.errors import RunSuspended
-from lagent.journal import Approval, Redactor, SqliteJournal, approve, record
+from lagent.journal import Approval, NotRecordable, Redactor, SqliteJournal, approve, record
 from lagent.llms import ScriptedModel
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage
@@ -96,6 +97,38 @@ def test_a_large_file_is_given_again_if_it_is_the_same(tmp_path, where, monkeypa
         assert [info.path for info in agent.interpreter.files()] == ['large.csv']
     assert f'changed.csv (it is too large to be kept, and {changed} is not there or' in answer
     assert 'mine (it is too large to be kept)' in answer
+
+
+SESSIONS = [UUID(int=1), UUID(int=2), 1.5, 2.5, b'a', ('a', UUID(int=1))]
+
+
+def test_sessions_of_one_kind_have_their_own(where):
+    def work(interpreter: Interpreter, *, dies: bool) -> None:
+        with record(where, 'r'):
+            for number, session in enumerate(SESSIONS):
+                interpreter.upload({f'{number}.csv': b''}, session_id=session)
+            for session in SESSIONS:
+                interpreter.execute('x', session_id=session)
+            if dies:
+                raise Stop
+            for number, session in enumerate(SESSIONS):
+                interpreter.execute('y', session_id=session)
+                files = interpreter.files(session_id=session)
+                assert [info.path for info in files] == [f'{number}.csv']
+
+    with fake() as interpreter, pytest.raises(Stop):
+        work(interpreter, dies=True)
+    with fake() as interpreter:
+        work(interpreter, dies=False)
+
+
+def test_a_session_that_another_process_can_not_know_is_refused(where):
+    ran: list[str] = []
+    with fake(ran) as interpreter:
+        with pytest.raises(NotRecordable, match='a session that is a frozenset'), record(where):
+            interpreter.execute('x', session_id=frozenset())
+        assert not ran
+        assert interpreter.execute('x', session_id=frozenset()).ok
 
 
 def test_a_file_that_holds_a_secret_is_told_to_be_lost(tmp_path, where):

@@ -308,7 +308,7 @@ def fails(x: str) -> str:
     raise KeyError({'password': 'error-hide-1'})
 
 
-class Asking(Agent):
+class IntentEncoder(Agent):
     def forward(self, *message: Any, **kwargs: Any) -> str:
         tools = ActionExecutor([fetch, fails])
         arguments = {
@@ -328,7 +328,7 @@ class Asking(Agent):
 def test_nothing_of_them_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('GCP_CREDENTIALS', '{\n "type": "svc",\n "id": "title-hide-1"\n}')
     question = 'use {\n "type": "svc",\n "id": "title-hide-1"\n} here'
-    Asking(ScriptedModel([])).run(question, run_id='r', journal=tmp_path / 'runs.db')
+    IntentEncoder(ScriptedModel([])).run(question, run_id='r', journal=tmp_path / 'runs.db')
     raw = b''.join(path.read_bytes() for path in tmp_path.iterdir())
     assert b'use [redacted] here' in raw  # the title
     assert b'hide' not in raw

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lagent.journal import (
     NotRecorded,
     OutputsDiffer,
     Unused,
+    cassette_player,
     ids,
     paths,
     replay,
@@ -31,6 +33,7 @@ from lagent.llms import (
     Completion,
     ModelUnavailable,
     ScriptedModel,
+    Stall,
     Usage,
 )
 from lagent.schema import AgentMessage, FunctionCall
@@ -86,11 +89,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_coder_is_replayed_without_its_model_and_sandbox(tape: Path) -> None:
-    record(tape)
+def test_a_coder_is_replayed_without_its_model_and_sandbox(cassette_file: Path) -> None:
+    record(cassette_file)
     events = []
     agent = blind(never())
-    with replay(tape), subscribe(events.append):
+    with replay(cassette_file), subscribe(events.append):
         answer = agent(QUESTION)
     assert answer.content == 'It is 42.'
     assert [event.effect.kind for event in events if event.type == 'end'] == [
@@ -104,31 +107,36 @@ def test_a_coder_is_replayed_without_its_model_and_sandbox(tape: Path) -> None:
     assert cell.stdout == '42\n'
 
 
-def test_once_plays_what_is_there(tape: Path) -> None:
-    record(tape)
-    with replay(tape, record='once') as cassette:
+def test_once_plays_what_is_there(cassette_file: Path) -> None:
+    record(cassette_file)
+    with replay(cassette_file, record='once') as cassette:
         assert not cassette.is_recording
         blind(never())(QUESTION)
 
 
-def test_none_needs_a_cassette(tape: Path) -> None:
-    with pytest.raises(BadCassette, match=r'no such cassette.*--lagent-record'), replay(tape):
+def test_none_needs_a_cassette(cassette_file: Path) -> None:
+    with (
+        pytest.raises(BadCassette, match=r'no such cassette.*--lagent-record'),
+        replay(cassette_file),
+    ):
         pass
 
 
-def test_the_environment_says_the_mode(tape: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_the_mode(
+    cassette_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv('LAGENT_RECORD', 'once')
-    with replay(tape) as cassette:
+    with replay(cassette_file) as cassette:
         assert cassette.is_recording
     monkeypatch.setenv('LAGENT_RECORD', 'sometimes')
-    with pytest.raises(ValueError, match='none, once, all'), replay(tape):
+    with pytest.raises(ValueError, match='none, once, all'), replay(cassette_file):
         pass
 
 
-def test_another_question_ends_the_run_and_shows_the_difference(tape: Path) -> None:
-    record(tape)
+def test_another_question_ends_the_run_and_shows_the_difference(cassette_file: Path) -> None:
+    record(cassette_file)
     asked = 'What is six times eight?'
-    with pytest.raises(NotRecorded) as caught, replay(tape):
+    with pytest.raises(NotRecorded) as caught, replay(cassette_file):
         blind(never())(asked)
     words = str(caught.value)
     assert f'model {"scripted"!r}: {asked}' in words
@@ -137,47 +145,47 @@ def test_another_question_ends_the_run_and_shows_the_difference(tape: Path) -> N
     assert 'line 2' in words
 
 
-def test_a_caught_refusal_is_raised_at_the_end_and_nothing_goes_on(tape: Path) -> None:
-    record(tape)
+def test_a_caught_refusal_is_raised_at_the_end_and_nothing_goes_on(cassette_file: Path) -> None:
+    record(cassette_file)
     agent = blind(never())
-    with pytest.raises(NotRecorded), replay(tape):
+    with pytest.raises(NotRecorded), replay(cassette_file):
         for question in ('Something else', QUESTION):
             with pytest.raises(NotRecorded):
                 agent(question)
 
 
-def test_a_caught_refusal_is_named_beside_the_error_it_led_to(tape: Path) -> None:
-    record(tape)
-    with pytest.raises(KeyError) as caught, replay(tape):
+def test_a_caught_refusal_is_named_beside_the_error_it_led_to(cassette_file: Path) -> None:
+    record(cassette_file)
+    with pytest.raises(KeyError) as caught, replay(cassette_file):
         with pytest.raises(NotRecorded):
             blind(never())('Something else')
         raise KeyError('answer')
     assert 'has no recording of this call' in caught.value.__notes__[0]
 
 
-def test_one_call_too_many_says_so(tape: Path) -> None:
-    with replay(tape, record='once'):
+def test_one_call_too_many_says_so(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         Agent(ScriptedModel(['Yes.']), memory=None)('Really?')
-    with pytest.raises(NotRecorded, match='not as often'), replay(tape):
+    with pytest.raises(NotRecorded, match='not as often'), replay(cassette_file):
         for _ in range(2):
             Agent(never(), memory=None)('Really?')
 
 
-def test_calls_that_were_not_made_are_an_error_or_a_warning(tape: Path) -> None:
-    with replay(tape, record='once'):
+def test_calls_that_were_not_made_are_an_error_or_a_warning(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         for text in ('one', 'two'):
             Agent(ScriptedModel(['ok']))(text)
-    with pytest.raises(Unused, match=r"line 3: model 'scripted': two"), replay(tape):
+    with pytest.raises(Unused, match=r"line 3: model 'scripted': two"), replay(cassette_file):
         Agent(never())('one')
-    with pytest.warns(UserWarning, match='not made'), replay(tape, unused='warn'):
+    with pytest.warns(UserWarning, match='not made'), replay(cassette_file, unused='warn'):
         Agent(never())('one')
 
 
-def test_the_same_question_twice_gives_both_answers_in_order(tape: Path) -> None:
-    with replay(tape, record='once'):
+def test_the_same_question_twice_gives_both_answers_in_order(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         model = ScriptedModel(['heads', 'tails'])
         assert [str(model.chat('toss')) for _ in range(2)] == ['heads', 'tails']
-    with replay(tape):
+    with replay(cassette_file):
         model = never()
         assert [str(model.chat('toss')) for _ in range(2)] == ['heads', 'tails']
 
@@ -188,29 +196,32 @@ def cell(code: str) -> AgentMessage:
     )
 
 
-def test_a_cell_is_known_by_the_cells_before_it(tape: Path) -> None:
+def test_a_cell_is_known_by_the_cells_before_it(cassette_file: Path) -> None:
     with (
         Interpreter(**printing()) as interpreter,
-        replay(tape, record='once'),
+        replay(cassette_file, record='once'),
     ):
         for code in ('x = 1', 'x += 1', 'print(x)'):
             interpreter(cell(code))
-    with pytest.raises(NotRecorded, match=r'(?s)same code is in line 4.*Other cells'), replay(tape):
+    with (
+        pytest.raises(NotRecorded, match=r'(?s)same code is in line 4.*Other cells'),
+        replay(cassette_file),
+    ):
         interpreter = Interpreter(manager=NoSandbox())
         interpreter(cell('x = 1'))
         interpreter(cell('print(x)'))
 
 
-def test_sessions_do_not_depend_on_their_order(tape: Path) -> None:
+def test_sessions_do_not_depend_on_their_order(cassette_file: Path) -> None:
     numbers = map(str, itertools.count())
     with (
         Interpreter(**printing(lambda _: next(numbers))) as interpreter,
-        replay(tape, record='once'),
+        replay(cassette_file, record='once'),
     ):
         for session in ('a', 'b'):
             interpreter(cell(f'x = "{session}"'), session_id=session)
             assert interpreter(cell('print(x)'), session_id=session).content in ('1', '3')
-    with replay(tape):
+    with replay(cassette_file):
         interpreter = Interpreter(manager=NoSandbox())
         for session, printed in (('b', '3'), ('a', '1')):
             interpreter(cell(f'x = "{session}"'), session_id=f'other-{session}')
@@ -218,20 +229,20 @@ def test_sessions_do_not_depend_on_their_order(tape: Path) -> None:
             assert answer.content == printed
 
 
-async def test_an_async_coder_is_replayed(tape: Path) -> None:
+async def test_an_async_coder_is_replayed(cassette_file: Path) -> None:
     def make(llm: Any) -> AsyncCoder:
         return AsyncCoder(llm, interpreter=AsyncInterpreter(**printing()))
 
-    with replay(tape, record='once'):
+    with replay(cassette_file, record='once'):
         async with make(AsyncScriptedModel([CODE, 'It is 42.'])) as agent:
             await agent(QUESTION)
-    with replay(tape):
+    with replay(cassette_file):
         agent = make(AsyncScriptedModel([]))
         agent.interpreter = AsyncInterpreter(manager=NoSandbox())
         assert (await agent(QUESTION)).content == 'It is 42.'
 
 
-async def test_questions_at_the_same_time_get_their_own_answers(tape: Path) -> None:
+async def test_questions_at_the_same_time_get_their_own_answers(cassette_file: Path) -> None:
     async def answers(llm: Any) -> list[str]:
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -245,36 +256,60 @@ async def test_questions_at_the_same_time_get_their_own_answers(tape: Path) -> N
         await asyncio.sleep(0.001 * (number * 7 % 20))
         return f'<{number}>'
 
-    with replay(tape, record='once'):
+    with replay(cassette_file, record='once'):
         recorded = await answers(AsyncScriptedModel(slow))
-    with replay(tape):
+    with replay(cassette_file):
         assert await answers(AsyncScriptedModel([])) == recorded
 
 
-def test_a_streaming_agent_is_replayed(tape: Path) -> None:
-    with replay(tape, record='once'):
+def test_a_streaming_agent_is_replayed(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         pieces = list(StreamingAgent(ScriptedModel(['A long enough answer.']))('Go'))
-    with replay(tape):
+    with replay(cassette_file):
         replayed = list(StreamingAgent(never())('Go'))
     assert len(pieces) > len(replayed)
     assert replayed[-1].content == pieces[-1].content == 'A long enough answer.'
 
 
-async def test_an_async_streaming_agent_is_replayed(tape: Path) -> None:
-    with replay(tape, record='once'):
+async def test_an_async_streaming_agent_is_replayed(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         [_ async for _ in AsyncStreamingAgent(AsyncScriptedModel(['Answer.']))('Go')]
-    with replay(tape):
+    with replay(cassette_file):
         items = [item async for item in AsyncStreamingAgent(AsyncScriptedModel([]))('Go')]
     assert items[-1].content == 'Answer.'
 
 
-def test_a_stream_that_was_left_early_has_no_result(tape: Path) -> None:
-    with replay(tape, record='once'):
+async def patient(llm: Any) -> str:
+    """Ask twice: what takes too long, and what does not."""
+    agent = AsyncAgent(llm)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            return str((await agent('slow', session_id=1)).content)
+    return str((await agent('quick', session_id=2)).content)
+
+
+async def test_a_call_that_a_timeout_cut_off_is_cut_off_again(
+    cassette_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replay(cassette_file, record='once'):
+        assert await patient(AsyncScriptedModel([Stall(300.0), 'Done.'])) == 'Done.'
+    assert [line['cut'] for line in lines(cassette_file) if 'cut' in line] == ['CancelledError']
+    with replay(cassette_file):
+        assert await patient(AsyncScriptedModel([])) == 'Done.'
+    monkeypatch.setattr(cassette_player, '_LONGEST_TIMEOUT', 0.01)
+    with pytest.raises(BadCassette, match='line 2: this call was cut off'), replay(cassette_file):
+        await patient(AsyncScriptedModel([]))
+
+
+def test_a_stream_that_was_left_early_has_no_result(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         stream = StreamingAgent(ScriptedModel(['A long enough answer.']))('Go')
         next(stream)
         stream.close()
-    assert any('cut off by ConsumerLeft' in words for words in lines(tape)[0]['not_captured'])
-    with pytest.raises(BadCassette, match='line 2: this call was cut off'), replay(tape):
+    assert any(
+        'cut off by ConsumerLeft' in words for words in lines(cassette_file)[0]['not_captured']
+    )
+    with pytest.raises(BadCassette, match='line 2: this call was cut off'), replay(cassette_file):
         list(StreamingAgent(never())('Go'))
 
 
@@ -297,41 +332,41 @@ class Teller(Agent):
         return self.tools(AgentMessage(content=call)).content.format_result()
 
 
-def test_a_tool_is_not_called_and_what_it_asked_is_not_missed(tape: Path) -> None:
+def test_a_tool_is_not_called_and_what_it_asked_is_not_missed(cassette_file: Path) -> None:
     called: list[str] = []
-    with replay(tape, record='once'):
+    with replay(cassette_file, record='once'):
         answer = Teller(ScriptedModel(['a fruit']), called)('a fig').content
-    assert lines(tape)[2]['within'] == 1
-    with replay(tape):
+    assert lines(cassette_file)[2]['within'] == 1
+    with replay(cassette_file):
         assert Teller(never(), called)('a fig').content == answer
     assert called == ['a fig']
 
 
-def test_tools_are_called_where_only_the_rest_is_recorded(tape: Path) -> None:
+def test_tools_are_called_where_only_the_rest_is_recorded(cassette_file: Path) -> None:
     called: list[str] = []
     kinds = {'model', 'kernel'}
-    with replay(tape, record='once', kinds=kinds):
+    with replay(cassette_file, record='once', kinds=kinds):
         Teller(ScriptedModel(['a fruit']), called)('a fig')
-    assert 'tool calls: they are done again' in lines(tape)[0]['not_captured']
-    with replay(tape, kinds=kinds):
+    assert 'tool calls: they are done again' in lines(cassette_file)[0]['not_captured']
+    with replay(cassette_file, kinds=kinds):
         assert 'a fruit' in Teller(never(), called)('a fig').content
     assert called == ['a fig', 'a fig']
-    with pytest.raises(BadCassette, match='kinds='), replay(tape):
+    with pytest.raises(BadCassette, match='kinds='), replay(cassette_file):
         pass
 
 
-def test_what_a_model_raised_is_raised_again(tape: Path) -> None:
-    with replay(tape, record='once'), pytest.raises(ModelUnavailable):
+def test_what_a_model_raised_is_raised_again(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'), pytest.raises(ModelUnavailable):
         Agent(ScriptedModel([ModelUnavailable('down for today')]))('Go')
-    with replay(tape), pytest.raises(ModelUnavailable, match='down for today'):
+    with replay(cassette_file), pytest.raises(ModelUnavailable, match='down for today'):
         Agent(never())('Go')
 
 
-def test_nothing_is_written_when_the_block_fails(tape: Path) -> None:
-    with pytest.raises(ZeroDivisionError) as caught, replay(tape, record='all'):
+def test_nothing_is_written_when_the_block_fails(cassette_file: Path) -> None:
+    with pytest.raises(ZeroDivisionError) as caught, replay(cassette_file, record='all'):
         Agent(ScriptedModel(['ok']))('Go')
         1 / 0  # noqa: B018
-    assert not tape.exists()
+    assert not cassette_file.exists()
     assert 'was not written' in caught.value.__notes__[0]
 
 
@@ -350,13 +385,13 @@ def test_nothing_is_written_when_the_block_fails(tape: Path) -> None:
     ],
 )
 def test_normalisers_make_equal_what_means_the_same(
-    tape: Path, normaliser: Any, recorded: str, asked: str
+    cassette_file: Path, normaliser: Any, recorded: str, asked: str
 ) -> None:
-    with replay(tape, record='once'):
+    with replay(cassette_file, record='once'):
         Agent(ScriptedModel(['ok']))(recorded)
-    with replay(tape, normalise=[normaliser]):
+    with replay(cassette_file, normalise=[normaliser]):
         assert Agent(never())(asked).content == 'ok'
-    with pytest.raises(NotRecorded), replay(tape):
+    with pytest.raises(NotRecorded), replay(cassette_file):
         Agent(never())(asked)
 
 
@@ -372,38 +407,38 @@ def test_a_field_can_be_left_out() -> None:
     assert without('now')({'q': [{'now': 1.5, 'text': 'x'}]}) == {'q': [{'text': 'x'}]}
 
 
-def test_strict_compares_what_cells_give(tape: Path) -> None:
-    record(tape)
-    with coder(never()) as agent, replay(tape, strict=True):
+def test_strict_compares_what_cells_give(cassette_file: Path) -> None:
+    record(cassette_file)
+    with coder(never()) as agent, replay(cassette_file, strict=True):
         assert agent(QUESTION).content == 'It is 42.'
     with (
         coder(never(), lambda _: '43\n') as agent,
         pytest.raises(OutputsDiffer, match=r'(?s)1 cells .*line 3: .*-.*42.*\+.*43'),
-        replay(tape, strict=True),
+        replay(cassette_file, strict=True),
     ):
         # The model is told what is recorded, and so the run goes on to its end.
         assert agent(QUESTION).content == 'It is 42.'
 
 
-def test_a_model_needs_no_key_inside(tape: Path) -> None:
-    with replay(tape, record='once'):
+def test_a_model_needs_no_key_inside(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once'):
         Agent(ScriptedModel(['ok'], path='gpt-4o'))('Go')
     with pytest.raises(ConfigError):
         GPTAPI('gpt-4o')
-    with replay(tape):
+    with replay(cassette_file):
         assert Agent(GPTAPI('gpt-4o'))('Go').content == 'ok'
     with pytest.raises(ConfigError):
         GPTAPI('gpt-4o')
 
 
-def test_a_model_that_is_not_there_is_stood_in_for(tape: Path) -> None:
-    with replay(tape, record='once') as cassette:
+def test_a_model_that_is_not_there_is_stood_in_for(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once') as cassette:
         Agent(cassette.model(lambda: ScriptedModel(['ok'], path='big')))('Go')
 
     def not_there() -> Any:
         raise AssertionError('it was made')
 
-    with replay(tape) as cassette:
+    with replay(cassette_file) as cassette:
         model = cassette.model(not_there)
         assert model.path == 'big'
         assert Agent(model)('Go').content == 'ok'
@@ -413,20 +448,20 @@ def test_a_model_that_is_not_there_is_stood_in_for(tape: Path) -> None:
         cassette.model(not_there)
 
 
-async def test_the_stand_in_of_an_awaited_model_is_awaited(tape: Path) -> None:
-    with replay(tape, record='once') as cassette:
+async def test_the_stand_in_of_an_awaited_model_is_awaited(cassette_file: Path) -> None:
+    with replay(cassette_file, record='once') as cassette:
         await AsyncAgent(cassette.model(lambda: AsyncScriptedModel(['ok'])))('Go')
-    with replay(tape) as cassette:
+    with replay(cassette_file) as cassette:
         model = cassette.model(lambda: None)
         assert (await AsyncAgent(model)('Go')).content == 'ok'
 
 
-async def test_functions_are_decorated(tape: Path) -> None:
-    @replay(tape, record='once')
+async def test_functions_are_decorated(cassette_file: Path) -> None:
+    @replay(cassette_file, record='once')
     def ask(llm: Any) -> Any:
         return Agent(llm)('Go').content
 
-    @replay(tape)
+    @replay(cassette_file)
     async def ask_async(llm: Any) -> Any:
         return (await AsyncAgent(llm, name='Agent')('Go')).content
 
@@ -435,12 +470,14 @@ async def test_functions_are_decorated(tape: Path) -> None:
     assert await ask_async(AsyncScriptedModel([])) == 'ok'
     with pytest.raises(TypeError):
 
-        @replay(tape)
+        @replay(cassette_file)
         def items() -> Any:
             yield 1
 
 
-def test_what_a_program_does_in_a_session_itself_is_played(tape: Path, tmp_path: Path) -> None:
+def test_what_a_program_does_in_a_session_itself_is_played(
+    cassette_file: Path, tmp_path: Path
+) -> None:
     table = tmp_path / 'table.csv'
     table.write_text('a,b\n')
     read = cell("print(open('table.csv').read())")
@@ -455,41 +492,44 @@ def test_what_a_program_does_in_a_session_itself_is_played(tape: Path, tmp_path:
 
     with (
         Interpreter(**printing()) as interpreter,
-        replay(tape, record='once'),
+        replay(cassette_file, record='once'),
     ):
         recorded = use(interpreter)
     events: list[Any] = []
     interpreter = Interpreter(manager=NoSandbox())
-    with replay(tape), subscribe(events.append):
+    with replay(cassette_file), subscribe(events.append):
         assert use(interpreter) == recorded
         with pytest.raises(NotCaptured, match='strict=True'):
             interpreter.download('table.csv', to=tmp_path)
     assert [event.effect.name for event in events if event.type == 'end'] == ['interpreter']
     with (
         Interpreter(**printing()) as interpreter,
-        replay(tape, strict=True),
+        replay(cassette_file, strict=True),
     ):
         assert use(interpreter) == recorded
         assert interpreter.download('table.csv', to=tmp_path / 'out', session_id='s').is_file()
     table.write_text('a,b,c\n')
-    with pytest.raises(NotRecorded, match=r'(?s)interpreter.upload.*-.*4.*\+.*6'), replay(tape):
+    with (
+        pytest.raises(NotRecorded, match=r'(?s)interpreter.upload.*-.*4.*\+.*6'),
+        replay(cassette_file),
+    ):
         use(Interpreter(manager=NoSandbox()))
 
 
-def test_a_journal_records_what_a_cassette_gives(tape: Path, tmp_path: Path) -> None:
-    record(tape)
+def test_a_journal_records_what_a_cassette_gives(cassette_file: Path, tmp_path: Path) -> None:
+    record(cassette_file)
     journal = tmp_path / 'runs.db'
-    with replay(tape):
+    with replay(cassette_file):
         blind(never()).run(QUESTION, journal=journal, run_id='r')
     answer = blind(never()).run(QUESTION, journal=journal, run_id='r')
     assert answer.content == 'It is 42.'
 
 
-def test_an_interpreter_over_a_real_manager_starts_nothing(tape: Path) -> None:
-    record(tape)
+def test_an_interpreter_over_a_real_manager_starts_nothing(cassette_file: Path) -> None:
+    record(cassette_file)
     backend = FakeBackend()
     with SandboxManager(backend=backend) as manager:
-        with replay(tape):
+        with replay(cassette_file):
             Coder(never(), interpreter=Interpreter(manager=manager))(QUESTION)
         assert manager.sessions() == []
 

@@ -29,7 +29,7 @@ from lagent.journal import (
     record,
     reject,
 )
-from lagent.journal.rerunning import nothing_done
+from lagent.journal.rerun import nothing_done
 from lagent.llms import GPTAPI, AsyncScriptedModel, ScriptedModel
 from lagent.llms.recorded import AsyncRecordedModel, RecordedModel
 from lagent.schema import AgentMessage, FunctionCall

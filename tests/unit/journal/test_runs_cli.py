@@ -6,6 +6,7 @@ import sys
 import time
 import types
 from contextlib import closing
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from lagent.console import ConsoleView
 from lagent.effects import subscribe
 from lagent.errors import RunSuspended
 from lagent.events import JsonLines
-from lagent.journal import Approval, Run, SqliteJournal, record
+from lagent.journal import Approval, Run, SqliteJournal, pending, record
 from lagent.journal.lease import new_owner
 from lagent.llms import AsyncScriptedModel, ScriptedModel
 from sandbox import FakeBackend
@@ -133,6 +134,35 @@ def test_a_run_is_approved_and_resumed(where: Path) -> None:
     assert result.exit_code == 0, result.output
     assert 'I saw: ran print(6 * 7)' in result.output
     assert runs(where, 'diff', 'waiting', 'ended').exit_code == 0
+
+
+def test_a_beginning_that_several_runs_have_is_not_chosen_from(where: Path) -> None:
+    with SqliteJournal(where) as journal:
+        for index in range(12):
+            journal.begin(Run(id=f'many-{index:02}', created=float(index), status='done'), {})
+        journal.begin(Run(id='many', status='done'), {})
+    result = runs(where, 'show', 'many-')
+    assert result.exit_code == 2
+    said = ' '.join(result.output.split())
+    assert "Several runs begin with 'many-': many-11, many-10" in said
+    assert 'many-02, …' in said
+    assert 'many-01' not in said
+    assert runs(where, 'show', 'many').output.startswith('many ')
+    assert "no run 'none'" in runs(where, 'show', 'none').output
+    assert runs(where, 'show', 'many-03').output.startswith('many-03')
+
+
+def test_what_a_run_waits_for_beside_what_was_decided_is_told(where: Path) -> None:
+    with SqliteJournal(where) as journal:
+        owner, asked = new_owner(), pending(journal, 'waiting')
+        journal.acquire('waiting', owner, time.time() + 60)
+        journal.append('waiting', owner, time.time(), [replace(asked, position='7')], {})
+        journal.release('waiting', owner, 'suspended', None, {})
+    said = runs(where, 'approve', 'waiting').output
+    assert 'It also waits for a decision about effect 7: kernel interpreter' in said
+    assert 'Go on with' not in said
+    assert 'waits: effect 7' in runs(where, 'list', '--status', 'suspended').output
+    assert 'Go on with: lagent runs resume' in runs(where, 'approve', 'waiting').output
 
 
 def test_a_run_that_still_waits_says_so(where: Path) -> None:

@@ -196,6 +196,8 @@ def test_lists_are_of_one_status_and_newest_first(any_journal: SqlJournal) -> No
     any_journal.release('b', any_journal.run('b').owner, 'done', {'answer': 'x'}, {})
     assert [run.id for run in any_journal.runs()] == ['c', 'b', 'a']
     assert [run.id for run in any_journal.runs('done')] == ['b']
+    assert [run.id for run in any_journal.runs(prefix='b')] == ['b']
+    assert any_journal.runs('running', prefix='b') == any_journal.runs(prefix='%') == []
     assert len(any_journal.runs(limit=2)) == 2
     assert any_journal.runs('done')[0].outcome is None
     assert any_journal.run('b').outcome == {'answer': 'x'}
@@ -258,6 +260,35 @@ def test_nothing_of_a_failed_transaction_is_kept(any_journal: SqlJournal) -> Non
     assert any_journal.records('r') == []
     any_journal.append('r', owner, time.time() + SOON, [intent()], {})
     assert len(any_journal.records('r')) == 1
+
+
+def test_a_full_disk_is_told_as_such_and_the_journal_goes_on(journal: SqliteJournal) -> None:
+    owner = begun(journal)
+    connection = journal._database._connection
+    pages = connection.execute('PRAGMA page_count').fetchone()[0]
+    connection.execute(f'PRAGMA max_page_count = {pages}')
+    with pytest.raises(JournalUnavailable, match='database or disk is full'):
+        journal.append('r', owner, time.time() + SOON, [intent()], {DIGEST: bytes(1_000_000)})
+    connection.execute(f'PRAGMA max_page_count = {1_000 * pages}')
+    journal.append('r', owner, time.time() + SOON, [intent()], {})
+    assert len(journal.records('r')) == 1
+
+
+def test_a_commit_that_fails_leaves_no_transaction_open(journal: SqliteJournal) -> None:
+    owner = begun(journal)
+    database = journal._database
+    database._connection.execute('PRAGMA foreign_keys = ON')
+    with database.transaction() as execute:
+        execute(
+            'CREATE TABLE t (x TEXT REFERENCES lagent_runs (id) DEFERRABLE INITIALLY DEFERRED)', {}
+        )
+    with (
+        pytest.raises(JournalUnavailable, match='FOREIGN KEY'),
+        database.transaction() as execute,
+    ):
+        execute("INSERT INTO t VALUES ('nobody')", {})
+    journal.append('r', owner, time.time() + SOON, [intent()], {})
+    assert len(journal.records('r')) == 1
 
 
 def test_a_file_that_is_no_journal_says_so(tmp_path: Path) -> None:

@@ -26,6 +26,15 @@ FULL = Completion(
 FIELDS = (*Completion.__slots__, 'text')
 
 
+@pytest.mark.parametrize('reply', [FULL, Completion('x'), Completion('', finish_reason=None)])
+def test_what_it_says_makes_it_again(reply: Completion) -> None:
+    said = reply.said()
+    again = Completion(str(reply), **said)
+    assert [getattr(again, name) for name in FIELDS] == [getattr(reply, name) for name in FIELDS]
+    empty = {name for name in said if said[name] in (None, ())}
+    assert empty <= {'finish_reason'}
+
+
 @pytest.mark.parametrize(
     'duplicate',
     [

@@ -28,7 +28,7 @@ from lagent.llms import (
     ModelCallFailed,
     Usage,
 )
-from lagent.llms.server_process import free_port
+from lagent.server_process import free_port
 
 from .conftest import FakeServer, document, ends, events, message
 

@@ -9,10 +9,11 @@ from importlib import resources
 import httpx
 import pytest
 
+from lagent.distributed.http_serve.client import is_loopback
 from lagent.ui.app import Pages, safe_name
 from lagent.ui.changes import Changes
 from lagent.ui.live import event
-from lagent.ui.security import Keys, is_loopback, is_own_host
+from lagent.ui.security import Keys, is_own_host
 from lagent.ui.server import _origin
 from lagent.ui.sessions import Sessions
 

@@ -167,6 +167,9 @@ def test_what_cannot_be_selected(browser):
     )
     for odd in ([None], ['x'], [True], 5, None):
         assert called(tool, 'select', select_ids=odd).state == API
+    # None of them is left out in silence.
+    assert 'at most 10' in called(tool, 'select', select_ids=[*range(11)]).errmsg
+    assert called(tool, 'select', select_ids=[0] * 11).state != API
 
 
 def test_open_url(browser):

@@ -219,6 +219,30 @@ def test_a_command_decides_only_what_holds_no_text(waiting: Path, tmp_path: Path
     assert runs(waiting, 'reject', 'r').exit_code == 0
 
 
+def test_a_command_that_decides_takes_it_from_the_agent(
+    waiting: Path, where: Path, tmp_path: Path
+) -> None:
+    agent = ('--agent', 'their_agents:with_its_own')
+    (file := tmp_path / 'p.json').write_text(f'{{"x": "login {SECRET}"}}')
+    said = runs(waiting, 'edit', 'r', str(file), *agent)
+    assert said.exit_code == 2
+    assert 'holds a secret' in ' '.join(said.output.split())
+    file.write_text('{"x": "pwd"}')
+    assert runs(waiting, 'edit', 'r', str(file), *agent).exit_code == 0
+    with SqliteJournal(waiting) as journal:
+        assert journal.records('r')[-1].body['payload'] == {'x': 'pwd'}
+    assert not is_written(waiting)
+
+
+def test_a_command_that_rejects_hides_them_in_the_reason(waiting: Path, where: Path) -> None:
+    assert (
+        runs(waiting, 'reject', 'r', SECRET, '--agent', 'their_agents:with_its_own').exit_code == 0
+    )
+    with SqliteJournal(waiting) as journal:
+        assert journal.records('r')[-1].body['reason'] == '[redacted]'
+    assert not is_written(waiting)
+
+
 @pytest.mark.parametrize('copied', [lambda each: pickle.loads(pickle.dumps(each)), copy.deepcopy])
 def test_it_goes_to_other_processes(copied: Any) -> None:
     """An agent is sent to another process with all that it has."""

@@ -1,36 +1,42 @@
 """Gives what a cassette holds in the place of what a run asks the world for."""
 
+from asyncio import CancelledError
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from lagent.context import RunContext
-from lagent.effects import Effect, replay
+from lagent.effects import Effect, publish_replayed
 from lagent.errors import JournalError
-from lagent.flow import Flow
-from lagent.journal.cassette import Tape, Taped
+from lagent.flow import Flow, call
+from lagent.journal.cassette import Cassette, Interaction
+from lagent.journal.cassette_recorder import steady
 from lagent.journal.codec import TAG, Decoder, Encoder, canonical, digest_of
 from lagent.journal.difference import differing, pretty
 from lagent.journal.errors import BadCassette, NotReadable, NotRecorded, OutputsDiffer, Unused
 from lagent.journal.failures import decode_error, encode_error
+from lagent.journal.history import pause
 from lagent.journal.normalise import Normaliser
 from lagent.journal.redact import Redactor
-from lagent.journal.taping import steady
+
+_LONGEST_TIMEOUT = 60.0  # seconds that a call which was cut off is waited for to be cut off again
 
 
-class Player:
+class CassettePlayer:
     """The interceptor that plays a cassette; see `lagent.effects.Interceptor`.
 
     A call is known by what it asks for: kind, name and payload after the normalisers. A cell of
     code is known by the cells before it in its session as well, as its result depends on them. Of
-    several recordings that are the same the first one is given first.
+    several recordings that are the same the first one is given first. A call that was cancelled, as
+    by a timeout of the code around it, lasts until it is cancelled again.
 
     Args:
         path: the cassette, for errors.
-        tape: what it holds.
+        cassette: what it holds.
         normalisers: applied to what is recorded and what is asked before they are compared.
         redactor: takes secrets out of what is asked.
         strict: execute cells again, and compare what they give.
@@ -39,13 +45,13 @@ class Player:
     def __init__(
         self,
         path: Path,
-        tape: Tape,
+        cassette: Cassette,
         normalisers: Sequence[Normaliser],
         redactor: Redactor,
         *,
         strict: bool = False,
     ) -> None:
-        self._path, self._tape, self._strict = path, tape, strict
+        self._path, self._cassette, self._strict = path, cassette, strict
         self._normalisers, self._redactor = normalisers, redactor
         self._decoder = Decoder(self._blob)
         self._lock = Lock()
@@ -63,26 +69,35 @@ class Player:
             NotRecorded: nothing is.
             BadCassette: it can't be read.
         """
-        if effect.kind not in self._tape.kinds:
+        if effect.kind not in self._cassette.kinds:
             return (yield from flow)
+        with self._known_only():
+            interaction = self._take(effect, context.session_id)
+        if interaction.outcome == 'cut' and interaction.body == CancelledError.__name__:
+            yield from call(pause, _LONGEST_TIMEOUT)
+        with self._known_only():
+            known = self._outcome(interaction)
+        failed = interaction.outcome == 'raised'
+        if self._strict and effect.kind == 'kernel':
+            yield from self._again(interaction, flow)
+        else:
+            publish_replayed(effect, context, 0.0, known, failed=failed)
+        if failed:
+            raise known
+        return known
+
+    @contextmanager
+    def _known_only(self) -> Iterator[None]:
+        """One call at a time; after the first that is not recorded, none."""
         with self._lock:
             if self._over is not None:
                 raise self._over
             try:
-                taped = self._take(effect, context.session_id)
-                known = self._outcome(taped)
+                yield
             except JournalError as error:
                 # Code that catches whatever it can must not go on with what is not recorded.
                 self._over = error
                 raise
-        failed = taped.outcome == 'raised'
-        if self._strict and effect.kind == 'kernel':
-            yield from self._again(taped, flow)
-        else:
-            replay(effect, context, 0.0, known, failed=failed)
-        if failed:
-            raise known
-        return known
 
     @property
     def over(self) -> JournalError | None:
@@ -108,20 +123,20 @@ class Player:
 
     def _index(self) -> None:
         keys: list[str] = []
-        for number, taped in enumerate(self._tape.effects, start=1):
+        for number, interaction in enumerate(self._cassette.effects, start=1):
             try:
-                asked = self._normal(taped.asked, self._tape.blobs)
-                before = keys[taped.follows - 1] if taped.follows else ''
-                keys.append(_key(taped.kind, taped.name, asked, before))
+                asked = self._normal(interaction.asked, self._cassette.blobs)
+                before = keys[interaction.follows - 1] if interaction.follows else ''
+                keys.append(_key(interaction.kind, interaction.name, asked, before))
             except (ValueError, RecursionError, KeyError) as error:
                 reason = f"'asked' can't be read: {error}"
-                raise BadCassette(self._path, taped.line, reason) from error
+                raise BadCassette(self._path, interaction.line, reason) from error
             self._asked.append(asked)
-            if not taped.within:
+            if not interaction.within:
                 self._waiting[keys[-1]].append(number)
         self._known = set(self._waiting)
 
-    def _take(self, effect: Effect, session: Hashable) -> Taped:
+    def _take(self, effect: Effect, session: Hashable) -> Interaction:
         encoder = Encoder(self._redactor, plain=True)
         tree = steady(encoder.encode(effect.payload))
         asked = self._normal(tree, encoder.blobs)
@@ -134,7 +149,7 @@ class Player:
             raise NotRecorded(self._path, brief, self._why(effect, name, asked, key))
         if effect.kind == 'kernel':
             self._last[place] = key
-        return self._tape.effects[self._waiting[key].popleft() - 1]
+        return self._cassette.effects[self._waiting[key].popleft() - 1]
 
     def _why(self, effect: Effect, name: str, asked: Any, key: str) -> str:
         if key in self._known:
@@ -142,9 +157,9 @@ class Player:
         left = self._left()
         if not left:
             return 'All that is recorded was asked for already.'
-        calls = {number: self._tape.effects[number - 1] for number in left}
-        for number, taped in calls.items():
-            same = taped.kind == effect.kind and taped.name == name
+        calls = {number: self._cassette.effects[number - 1] for number in left}
+        for number, interaction in calls.items():
+            same = interaction.kind == effect.kind and interaction.name == name
             if same and self._asked[number - 1] == asked:
                 return f'The same code is in {self._line(number)}\nOther cells ran before it there.'
         nearest = next((number for number in left if calls[number].kind == effect.kind), left[0])
@@ -158,27 +173,28 @@ class Player:
         return sorted(number for numbers in self._waiting.values() for number in numbers)
 
     def _line(self, number: int) -> str:
-        taped = self._tape.effects[number - 1]
-        return f'line {taped.line}: {_brief(taped.kind, taped.name, self._asked[number - 1])}'
+        recorded = self._cassette.effects[number - 1]
+        brief = _brief(recorded.kind, recorded.name, self._asked[number - 1])
+        return f'line {recorded.line}: {brief}'
 
-    def _outcome(self, taped: Taped) -> Any:
-        if taped.outcome == 'cut':
+    def _outcome(self, interaction: Interaction) -> Any:
+        if interaction.outcome == 'cut':
             raise BadCassette(
                 self._path,
-                taped.line,
-                f'this call was cut off when it was recorded ({str(taped.body)[:80]}), and has no '
-                'result',
+                interaction.line,
+                'this call was cut off when it was recorded '
+                f'({str(interaction.body)[:80]}), and has no result',
             )
         decode = self._decoder.decode
-        if taped.outcome == 'raised':
+        if interaction.outcome == 'raised':
             decode = partial(decode_error, decoder=self._decoder)
         try:
-            return decode(taped.body)
+            return decode(interaction.body)
         except Exception as error:
             # Whoever has written the file may have written anything, for codecs of anybody.
-            raise BadCassette(self._path, taped.line, f"it can't be read: {error}") from error
+            raise BadCassette(self._path, interaction.line, f"it can't be read: {error}") from error
 
-    def _again(self, taped: Taped, flow: Flow[Any]) -> Flow[None]:
+    def _again(self, interaction: Interaction, flow: Flow[Any]) -> Flow[None]:
         """Execute a cell, and compare what it gives with what is recorded."""
         encoder = Encoder(self._redactor)
         try:
@@ -189,12 +205,12 @@ class Player:
             now = 'raised', encode_error(error, encoder)
         else:
             now = 'gave', steady(encoder.encode(result))
-        before = self._shown(taped.outcome, taped.body, self._tape.blobs)
+        before = self._shown(interaction.outcome, interaction.body, self._cassette.blobs)
         after = self._shown(*now, encoder.blobs)
         if before != after:
             lines = [f'  {line}\n' for line in differing(before, after)]
-            brief = _brief(taped.kind, taped.name, taped.asked)
-            self._differences.append(f'line {taped.line}: {brief}\n{"".join(lines)}')
+            brief = _brief(interaction.kind, interaction.name, interaction.asked)
+            self._differences.append(f'line {interaction.line}: {brief}\n{"".join(lines)}')
 
     def _shown(self, outcome: str, body: Any, blobs: Mapping[str, bytes]) -> str:
         body = self._normal(body, blobs)
@@ -213,12 +229,12 @@ class Player:
 
     def _blob(self, digest: str) -> bytes:
         try:
-            return self._tape.blobs[digest]
+            return self._cassette.blobs[digest]
         except KeyError:
             raise NotReadable(f'there is no blob {digest!r}') from None
 
 
-class Missing:
+class MissingCassette:
     """Stands for a cassette that is not there: it refuses the first call, or the end of its block.
 
     Until then nothing is missing: a test may yet find that it is to be skipped.

@@ -1,4 +1,4 @@
-"""Model servers as processes: waiting, dying, and stopping for sure."""
+"""Servers as processes: waiting, dying, and stopping for sure."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from lagent.errors import ConfigError
-from lagent.llms import ServerFailed
-from lagent.llms.server_process import ServerProcess, check_port, free_port, local_url, options
+from lagent.errors import ConfigError, ServerFailed
+from lagent.llms import ModelCallFailed
+from lagent.llms.engine_client import AsyncEngineClient
+from lagent.server_process import ServerProcess, check_port, free_port, local_url, options
 
 # A server that starts a process of its own, as engines do, and writes its id down.
 SERVER = """
@@ -91,6 +92,16 @@ async def test_one_that_dies_is_noticed_with_its_last_words() -> None:
     server.close()
 
 
+async def test_to_a_model_it_is_an_error_of_the_model_as_well() -> None:
+    client = AsyncEngineClient('http://127.0.0.1:1/v1', 'm')
+    client.process = ServerProcess([sys.executable, '-c', ''], 'http://127.0.0.1:1/health')
+    with pytest.raises(ModelCallFailed, match='ended by itself') as caught:
+        await client.start()
+    assert isinstance(caught.value, ServerFailed)
+    assert caught.value.code == 'server_failed'
+    await client.close()
+
+
 async def test_one_that_dies_later_is_noticed_too(pid_file: Path) -> None:
     server = serve(pid_file)
     await server.until_ready()
@@ -143,7 +154,7 @@ def test_it_goes_when_its_owner_is_killed(pid_file: Path) -> None:
     port = free_port()
     code = (
         'import asyncio, sys\n'
-        'from lagent.llms.server_process import ServerProcess\n'
+        'from lagent.server_process import ServerProcess\n'
         'server = ServerProcess([sys.executable, "-c", *sys.argv[1:]],'
         ' f"http://127.0.0.1:{sys.argv[2]}/")\n'
         'asyncio.run(server.until_ready())\n'
@@ -156,6 +167,24 @@ def test_it_goes_when_its_owner_is_killed(pid_file: Path) -> None:
         assert owner.stdout.readline() == b'ready\n'
         owner.kill()
     wait_until_gone(pid_in(pid_file))
+
+
+async def test_it_is_given_its_standard_input(tmp_path: Path) -> None:
+    given, file = b'0123456789abcdef' * 50_000, tmp_path / 'given'
+    code = 'import pathlib, sys; pathlib.Path(sys.argv[1]).write_bytes(sys.stdin.buffer.read())'
+    health = f'http://127.0.0.1:{free_port()}/'
+    server = ServerProcess([sys.executable, '-c', code, str(file)], health, stdin=given)
+    with pytest.raises(ServerFailed, match='code 0'):
+        await server.until_ready()
+    assert file.read_bytes() == given
+
+
+async def test_one_that_does_not_read_its_standard_input_is_none_the_worse() -> None:
+    command = [sys.executable, '-c', 'import sys; print("no"); sys.exit(3)']
+    health = f'http://127.0.0.1:{free_port()}/'
+    server = ServerProcess(command, health, stdin=bytes(1_000_000))
+    with pytest.raises(ServerFailed, match=r'(?s)no.*code 3'):
+        await server.until_ready()
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

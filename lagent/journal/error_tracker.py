@@ -5,7 +5,7 @@ from collections import defaultdict
 from lagent.journal.contract import Record
 
 
-class Errors:
+class ErrorTracker:
     """The errors of an attempt, and which of them its code has gone on after."""
 
     def __init__(self) -> None:

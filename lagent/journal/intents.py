@@ -27,7 +27,7 @@ ASIDE = 'aside'
 """The kind of records of what is no effect of an agent, see `lagent.effects.beside`."""
 
 
-class Asking:
+class IntentEncoder:
     """Writes down what effects ask for.
 
     Args:
@@ -93,7 +93,7 @@ class Asking:
         return digest
 
 
-class Doing:
+class PendingEffect:
     """An effect on its way through the journal.
 
     Args:

@@ -1,4 +1,4 @@
-"""A model server in a process of its own: started, waited for, watched, and surely stopped."""
+"""A server in a process of its own: started, waited for, watched, and surely stopped."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,8 @@ from weakref import finalize
 
 import httpx
 
-from lagent.errors import ConfigError
-from lagent.llms import warden
-from lagent.llms.errors import ServerFailed
+from lagent import warden
+from lagent.errors import ConfigError, ServerFailed
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +36,8 @@ class ServerProcess:
         env: environment variables that are added to this process's.
         timeout: seconds that it may take to come up.
         progress: called with each line that the server writes while it comes up.
+        stdin: what the server reads from its standard input. Unlike a command line, nobody else on
+            the machine can read it.
     """
 
     def __init__(
@@ -47,12 +48,13 @@ class ServerProcess:
         env: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         progress: Callable[[str], None] | None = None,
+        stdin: bytes = b'',
     ) -> None:
         self._health, self._timeout = health, timeout
         self._started = time.monotonic()
         self._ready = False
         self._process = subprocess.Popen(
-            [sys.executable, '-I', warden.__file__, str(_GRACE), *command],
+            [sys.executable, '-I', warden.__file__, str(_GRACE), str(len(stdin)), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -62,6 +64,10 @@ class ServerProcess:
         assert self._process.stdout is not None
         self._output = _Output(self._process.stdout, progress)
         self._finalizer = finalize(self, _stop, self._process, self._output, os.getpid())
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which `until_ready` tells
+            self._process.stdin.write(stdin)
+            self._process.stdin.flush()
 
     @property
     def pid(self) -> int:
@@ -134,7 +140,7 @@ class _Output:
         self._pipe = pipe
         self._kept = bytearray()
         self._line = bytearray()
-        self._thread = threading.Thread(target=self._read, name='model server output', daemon=True)
+        self._thread = threading.Thread(target=self._read, name='server output', daemon=True)
         self._thread.start()
 
     def _read(self) -> None:

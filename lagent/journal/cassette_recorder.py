@@ -1,24 +1,24 @@
 """Records what a run asks the world for, and what it gave, into a cassette."""
 
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from threading import Lock
 from typing import Any
 
+from lagent._variables import reset
 from lagent.context import RunContext
 from lagent.effects import Effect
 from lagent.flow import Flow
-from lagent.journal.cassette import Tape, Taped
+from lagent.journal.cassette import Cassette, Interaction
 from lagent.journal.codec import TAG, Encoder, written
 from lagent.journal.failures import encode_error
 from lagent.journal.redact import Redactor
 from lagent.journal.secret_fields import REDACTED
 
-_within: ContextVar[int] = ContextVar('lagent_taped', default=0)
+_within: ContextVar[int] = ContextVar('lagent_interaction', default=0)
 
 
-class Recorder:
+class CassetteRecorder:
     """The interceptor that records; see `lagent.effects.Interceptor`.
 
     Args:
@@ -26,59 +26,57 @@ class Recorder:
         redactor: takes secrets out of what is written.
 
     Attributes:
-        tape: what was recorded so far.
+        cassette: what was recorded so far.
     """
 
     def __init__(self, kinds: Sequence[str], redactor: Redactor) -> None:
-        self.tape = Tape(tuple(kinds))
+        self.cassette = Cassette(tuple(kinds))
         self._redactor = redactor
         self._lock = Lock()
         self._cells: dict[tuple[Hashable, str, int], int] = {}
 
     def __call__(self, effect: Effect, context: RunContext, flow: Flow[Any]) -> Flow[Any]:
         """Perform an effect and record it."""
-        if effect.kind not in self.tape.kinds:
+        if effect.kind not in self.cassette.kinds:
             return (yield from flow)
         asked = self._encode(effect.payload, plain=True)
         name = self._redactor.text(effect.name)
-        taped = Taped(effect.kind, name, asked, within=_within.get())
-        token = _within.set(self._add(taped, context.session_id))
+        interaction = Interaction(effect.kind, name, asked, within=_within.get())
+        token = _within.set(self._add(interaction, context.session_id))
         try:
             result = yield from flow
         except Exception as error:
             encoder = Encoder(self._redactor)
-            taped.outcome, taped.body = 'raised', encode_error(error, encoder)
-            self.tape.blobs.update(encoder.blobs)
+            interaction.outcome, interaction.body = 'raised', encode_error(error, encoder)
+            self.cassette.blobs.update(encoder.blobs)
             raise
         except BaseException as error:
-            taped.body = type(error).__name__
+            interaction.body = type(error).__name__
             raise
         finally:
-            # An abandoned stream is ended by the collector, in whatever context that runs.
-            with suppress(ValueError):
-                _within.reset(token)
-        taped.outcome, taped.body = 'gave', self._encode(result)
+            reset(_within, token)
+        interaction.outcome, interaction.body = 'gave', self._encode(result)
         return result
 
-    def finished(self) -> Tape:
+    def finished(self) -> Cassette:
         """What was recorded, with the list of what was not."""
-        self.tape.not_captured = _not_captured(self.tape)
-        return self.tape
+        self.cassette.not_captured = _not_captured(self.cassette)
+        return self.cassette
 
-    def _add(self, taped: Taped, session: Hashable) -> int:
+    def _add(self, interaction: Interaction, session: Hashable) -> int:
         with self._lock:
-            self.tape.effects.append(taped)
-            number = len(self.tape.effects)
-            if taped.kind == 'kernel':
-                key = (session, taped.name, taped.within)
-                taped.follows = self._cells.get(key, 0)
+            self.cassette.effects.append(interaction)
+            number = len(self.cassette.effects)
+            if interaction.kind == 'kernel':
+                key = (session, interaction.name, interaction.within)
+                interaction.follows = self._cells.get(key, 0)
                 self._cells[key] = number
             return number
 
     def _encode(self, value: Any, *, plain: bool = False) -> Any:
         encoder = Encoder(self._redactor, plain=plain)
         tree = steady(encoder.encode(value))
-        self.tape.blobs.update(encoder.blobs)
+        self.cassette.blobs.update(encoder.blobs)
         return tree
 
 
@@ -126,17 +124,19 @@ _ALWAYS = {
 }
 
 
-def _not_captured(tape: Tape) -> list[str]:
-    found = {effect.kind for effect in tape.effects}
+def _not_captured(cassette: Cassette) -> list[str]:
+    found = {effect.kind for effect in cassette.effects}
     words = [text for kind, text in _ALWAYS.items() if kind in found]
-    words += [f'{kind} calls: they are done again' for kind in _ALWAYS if kind not in tape.kinds]
-    if any(REDACTED in written([effect.asked, effect.body]) for effect in tape.effects) or any(
-        REDACTED.encode() in data for data in tape.blobs.values()
+    words += [
+        f'{kind} calls: they are done again' for kind in _ALWAYS if kind not in cassette.kinds
+    ]
+    if any(REDACTED in written([effect.asked, effect.body]) for effect in cassette.effects) or any(
+        REDACTED.encode() in data for data in cassette.blobs.values()
     ):
         words.append(f'secrets: {REDACTED} stands in their place')
     words += [
         f'effect {number}: it was cut off by {effect.body}'
-        for number, effect in enumerate(tape.effects, start=1)
+        for number, effect in enumerate(cassette.effects, start=1)
         if effect.outcome == 'cut'
     ]
     return words

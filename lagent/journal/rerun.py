@@ -1,16 +1,16 @@
 """A recorded run once more, from its journal alone: nothing is done, and nothing is written."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
+from lagent._variables import reset
 from lagent.context import RunContext
-from lagent.effects import Effect, Stage, intercept, offline, replay
+from lagent.effects import Effect, Stage, intercept, offline, publish_replayed
 from lagent.errors import JournalError, RunSuspended
 from lagent.flow import Flow, blocking_call, call
-from lagent.journal.asking import Asking
 from lagent.journal.cassette import KINDS
 from lagent.journal.codec import Decoder, Encoder
 from lagent.journal.contract import Journal, Run
@@ -24,9 +24,10 @@ from lagent.journal.errors import (
 )
 from lagent.journal.failures import decode_error, encode_error
 from lagent.journal.history import History, pause
-from lagent.journal.reading import records_of
+from lagent.journal.intents import IntentEncoder
 from lagent.journal.recording import unrecorded
 from lagent.journal.redact import Redactor
+from lagent.journal.validation import records_of
 from lagent.positions import Scope, current_scope, entered, passed
 
 _rerunning: ContextVar[bool] = ContextVar('lagent_rerunning', default=False)
@@ -44,9 +45,7 @@ def nothing_done() -> Iterator[None]:
         with offline(KINDS), intercept(_refuse, Stage.CASSETTE):
             yield
     finally:
-        # An abandoned stream is ended by the collector, in whatever context that runs.
-        with suppress(ValueError):
-            _rerunning.reset(token)
+        reset(_rerunning, token)
 
 
 def is_rerunning() -> bool:
@@ -78,7 +77,7 @@ class Rerun:
         self.run, self._journal = run, journal
         self._redactor = redactor or Redactor()
         self._kept: set[str] = set()
-        self._asking = Asking(self._redactor, self._kept)
+        self._intents = IntentEncoder(self._redactor, self._kept)
         self._decoder = Decoder(journal.blob)
         self._history = History(records_of(journal, run.id))
         self._over: JournalError | RunSuspended | None = None
@@ -168,7 +167,7 @@ class Rerun:
 
     def _answer(self, effect: Effect, context: RunContext) -> Flow[Any]:
         scope = current_scope() or Scope(self.run.id)
-        asked, blobs = self._asking.record(effect)
+        asked, blobs = self._intents.record(effect)
         text = partial(self._text_of, blobs)
         position, entry = self._history.take(scope, asked.digest)
         passed(scope, position)
@@ -191,7 +190,7 @@ class Rerun:
         failed = outcome.type == 'error'
         decode = partial(decode_error, decoder=self._decoder) if failed else self._decoder.decode
         known = yield from blocking_call(decode, outcome.body)
-        replay(effect, context, outcome.elapsed or 0.0, known, failed=failed)
+        publish_replayed(effect, context, outcome.elapsed or 0.0, known, failed=failed)
         if failed:
             raise known
         return known

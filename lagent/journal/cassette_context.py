@@ -12,11 +12,11 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from lagent.effects import Stage, intercept, offline
 from lagent.journal.cassette import KINDS, load, save
+from lagent.journal.cassette_player import CassettePlayer, MissingCassette
+from lagent.journal.cassette_recorder import CassetteRecorder
 from lagent.journal.errors import BadCassette, NotRecorded
 from lagent.journal.normalise import Normaliser
-from lagent.journal.playing import Missing, Player
 from lagent.journal.redact import Redactor
-from lagent.journal.taping import Recorder
 from lagent.llms.effect import model_name
 from lagent.llms.recorded import AsyncRecordedModel, RecordedModel
 
@@ -108,8 +108,8 @@ class Replay:
         self._record, self._normalise = record, normalise
         self._kinds = tuple(kind for kind in KINDS if kind in kinds)
         self._strict, self._unused, self._redactor = strict, unused, redactor
-        self._recorder: Recorder | None = None
-        self._player: Player | Missing | None = None
+        self._recorder: CassetteRecorder | None = None
+        self._player: CassettePlayer | MissingCassette | None = None
         self._models: list[dict[str, Any]] = []
         self._made = 0
         self._discarded = False
@@ -140,11 +140,11 @@ class Replay:
             model = make()
             awaited = inspect.iscoroutinefunction(getattr(model, 'chat', None))
             name = model_name(model)
-            self._recorder.tape.models.append({'name': name, 'awaited': awaited})
+            self._recorder.cassette.models.append({'name': name, 'awaited': awaited})
             return model
         if self._player is None:
             raise RuntimeError('A cassette makes models only inside of its block.')
-        if isinstance(self._player, Missing):
+        if isinstance(self._player, MissingCassette):
             raise self._player.error
         self._made += 1
         if self._made > len(self._models):
@@ -165,14 +165,14 @@ class Replay:
         self._made, self._discarded = 0, False
         with ExitStack() as stack:
             if self._records():
-                interceptor: Any = Recorder(self._kinds, redactor)
+                interceptor: Any = CassetteRecorder(self._kinds, redactor)
             else:
                 interceptor = self._load(redactor)
                 done = {'kernel'} if self._strict else set()
                 stack.enter_context(offline(set(self._kinds) - done))
             stack.enter_context(intercept(interceptor, Stage.CASSETTE))
             self._stack = stack.pop_all()
-        if isinstance(interceptor, Recorder):
+        if isinstance(interceptor, CassetteRecorder):
             self._recorder = interceptor
         else:
             self._player = interceptor
@@ -231,22 +231,24 @@ class Replay:
             raise ValueError(f'${RECORD} is one of {", ".join(MODES)}, not {mode!r}')
         return mode == 'all' or (mode == 'once' and not self.path.exists())
 
-    def _load(self, redactor: Redactor) -> Player | Missing:
+    def _load(self, redactor: Redactor) -> CassettePlayer | MissingCassette:
         if not self.path.exists():
             self._models = []
-            return Missing(BadCassette(self.path, 1, 'there is no such cassette'), self._kinds)
-        tape = load(self.path)
-        if tape.kinds != self._kinds:
+            return MissingCassette(
+                BadCassette(self.path, 1, 'there is no such cassette'), self._kinds
+            )
+        cassette = load(self.path)
+        if cassette.kinds != self._kinds:
             raise BadCassette(
                 self.path,
                 1,
-                f'it was recorded with kinds={set(tape.kinds)} and is played with '
+                f'it was recorded with kinds={set(cassette.kinds)} and is played with '
                 f'kinds={set(self._kinds)}',
             )
-        self._models = tape.models
-        return Player(self.path, tape, self._normalise, redactor, strict=self._strict)
+        self._models = cassette.models
+        return CassettePlayer(self.path, cassette, self._normalise, redactor, strict=self._strict)
 
-    def _conclude(self, player: Player | Missing) -> None:
+    def _conclude(self, player: CassettePlayer | MissingCassette) -> None:
         player.check_end()
         if (unused := player.unused()) is None:
             return

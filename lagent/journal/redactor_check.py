@@ -8,8 +8,8 @@ from typing import Any
 
 from lagent.journal.contract import Run
 from lagent.journal.errors import RedactorMissing
-from lagent.journal.reading import damaged, opening
 from lagent.journal.redact import Redactor
+from lagent.journal.validation import damaged, opening
 
 
 def noted(redactor: Redactor | None) -> dict[str, Any] | None:

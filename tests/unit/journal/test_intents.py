@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lagent.effects import Effect, perform
 from lagent.flow import run as drive
 from lagent.journal import Diverged, Redactor, SqliteJournal, record
-from lagent.journal.asking import PIECE, Asking
 from lagent.journal.codec import Decoder
+from lagent.journal.intents import PIECE, IntentEncoder
 from lagent.journal.timeline import plain, timeline
 from lagent.llms import Completion
 
@@ -21,8 +21,8 @@ def conversation(count: int, word: str = 'x') -> list[dict[str, Any]]:
     return [{'role': 'user', 'content': f'{number} {word}'} for number in range(count)]
 
 
-def asked(payload: Any, asking: Asking | None = None) -> Any:
-    return (asking or Asking(Redactor())).record(Effect('model', 'm', payload))
+def asked(payload: Any, asking: IntentEncoder | None = None) -> Any:
+    return (asking or IntentEncoder(Redactor())).record(Effect('model', 'm', payload))
 
 
 messages = st.lists(
@@ -40,7 +40,7 @@ messages = st.lists(
 def test_what_is_written_can_be_read_and_is_the_same_in_every_process(one, other):
     kept: set[str] = set()
     blobs: dict[str, bytes] = {}
-    asking = Asking(Redactor(), kept)
+    asking = IntentEncoder(Redactor(), kept)
     for payload in (one, other, one + other, one):
         written, new = asked(payload, asking)
         blobs.update(new)
@@ -53,7 +53,7 @@ def test_what_is_written_can_be_read_and_is_the_same_in_every_process(one, other
 
 
 def test_a_number_is_not_taken_for_another_value_that_is_equal():
-    asking = Asking(Redactor(), {'everything': 1})
+    asking = IntentEncoder(Redactor(), {'everything': 1})
     digests = {asked([{'a': value}] * 40, asking)[0].digest for value in (1, True, 1.0, '1')}
     assert len(digests) == 4
     reply = Completion('x', token_ids=[1, 2])

@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 _MOST = 5  # places that are named
 
 
-def tell_lost(tree: Any, blob: Callable[[str], bytes], run_id: str, what: str) -> None:
+def warn_redacted(tree: Any, blob: Callable[[str], bytes], run_id: str, what: str) -> None:
     """Log a warning if something that is given back is not what it was.
 
     Args:
