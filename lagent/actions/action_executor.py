@@ -12,6 +12,7 @@ from typing import Any
 
 from lagent.actions.base_action import BaseAction
 from lagent.actions.builtin_actions import FinishAction, InvalidAction, NoAction
+from lagent.actions.closing import AsyncClosing, Closing, close_all
 from lagent.actions.function_tool import as_tool
 from lagent.actions.hooked import AsyncResponder, Responder, settle
 from lagent.actions.json_schema import function_name
@@ -51,7 +52,7 @@ class _Request:
     id: str | None = None
 
 
-class ActionExecutor(Responder):
+class ActionExecutor(Closing, Responder):
     """Calls the tools that a message asks for.
 
     The message's content is a `FunctionCall` or a dict with ``name`` and ``parameters``; the name
@@ -186,6 +187,9 @@ class ActionExecutor(Responder):
 
     def __delitem__(self, name: str) -> None:
         del self.actions[name]
+
+    def _closing(self) -> Flow[None]:
+        return close_all(self.actions.values())
 
     def _answer(self, kwargs: dict[str, Any]) -> Callable[[AgentMessage], Flow[AgentMessage]]:
         def one(request: _Request) -> Flow[Any]:
@@ -355,7 +359,7 @@ def _told_of_edit(result: ActionReturn, parameters: Any) -> ActionReturn:
     return replace(result, result=[{'type': 'text', 'content': notice}, *(result.result or [])])
 
 
-class AsyncActionExecutor(AsyncResponder, ActionExecutor):
+class AsyncActionExecutor(AsyncClosing, AsyncResponder, ActionExecutor):
     """An `ActionExecutor` that is awaited, as are asynchronous tools and hooks.
 
     Plain tools run in a worker thread, so that they don't hold up the event loop. Cancelling the

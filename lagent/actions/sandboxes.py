@@ -6,9 +6,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import sandbox
+from lagent.actions.closing import AsyncClosing, Closing
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import resolve_session
 from lagent.effects import Effect, beside, is_offline
@@ -36,8 +37,12 @@ def policy_for_data(variant: Variant | None = None) -> SandboxPolicy:
     return SandboxPolicy(variant=variant or sandbox.best_variant())
 
 
-class Sandboxes:
-    """One sandbox a session, and the files in it; see `Interpreter` for the arguments."""
+class Sandboxes(Closing):
+    """One sandbox a session, and the files in it; see `Interpreter` for the arguments.
+
+    Closed, it removes its sandboxes and can't be used any more. One that could not be removed is a
+    `SandboxError`; closing again tries it again.
+    """
 
     name: str
     _manager_class: ClassVar[str] = 'SandboxManager'
@@ -144,20 +149,6 @@ class Sandboxes:
             session_id: the session; inside an agent's call its session, else 0.
         """
         run(self._close_session(session_id))
-
-    def close(self) -> None:
-        """Remove all sandboxes; no method can be called any more.
-
-        Raises:
-            SandboxError: a sandbox could not be removed; closing again tries it again.
-        """
-        run(self._close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
     def _sandboxes(self) -> Any:
         with self._lock:
@@ -267,13 +258,13 @@ class Sandboxes:
         if self._manager is not None:
             yield from call(self._manager.close_session, self._name(session))
 
-    def _close(self) -> Flow[None]:
+    def _closing(self) -> Flow[None]:
         self._closed = True
         if self._owns_manager and self._manager is not None:
             yield from call(self._manager.close)
 
 
-class AsyncSandboxes(Sandboxes):
+class AsyncSandboxes(AsyncClosing, Sandboxes):
     """`Sandboxes` whose methods are coroutines."""
 
     _manager_class = 'AsyncSandboxManager'
@@ -308,16 +299,6 @@ class AsyncSandboxes(Sandboxes):
     ) -> None:
         """See `Sandboxes.close_session`."""
         await arun(self._close_session(session_id))
-
-    async def close(self) -> None:  # type: ignore[override]
-        """See `Sandboxes.close`."""
-        await arun(self._close())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
 
 def _paths(paths: Source | Iterable[Source]) -> list[Path]:

@@ -8,8 +8,9 @@ import copy
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from lagent.actions.closing import AsyncClosing
 from lagent.actions.hooked import settle
 from lagent.agents import unanswered
 from lagent.agents.aggregator import DefaultAggregator
@@ -41,7 +42,8 @@ class Agent(Layer):
     ``'no_answer'``. A call without a message asks the marked question once more.
 
     Attributes:
-        llm: the model; any object with a `chat(messages, **kwargs)`.
+        llm: the model; any object with a `chat(messages, **kwargs)`. One that was made of a
+            configuration dict is closed with the agent.
         template: the system instruction: a text, one message dict, a list of them, or a
             `PromptTemplate`.
         memory: the agent's memories by session; None when it keeps none.
@@ -54,7 +56,10 @@ class Agent(Layer):
             those that ``lagent runs resume`` goes on with; None for the usual rules.
     """
 
+    llm: Any = None
     redactor: Any = None
+    _part_names: ClassVar[frozenset[str]] = frozenset({'llm'})
+    _owns_llm = False
 
     def __init__(
         self,
@@ -71,6 +76,7 @@ class Agent(Layer):
         super().__init__(hooks)
         self.name = name or type(self).__name__
         self.llm = create_object(llm)
+        self._owns_llm = self.llm is not llm
         self.template = template
         self.memory = None if memory is None else MemoryManager(memory)
         self.output_format = create_object(output_format)
@@ -211,6 +217,10 @@ class Agent(Layer):
         if self.memory is not None:
             self.memory.add(message, session_id=session_id)
 
+    def _own_parts(self) -> list[Any]:
+        # A model that was given may be another agent's as well, and is slow to load.
+        return [part for part in super()._own_parts() if self._owns_llm or part is not self.llm]
+
     def _turn(
         self,
         messages: tuple[Any, ...],
@@ -320,7 +330,7 @@ class Agent(Layer):
         return self.llm.chat(prompt, **kwargs)
 
 
-class AsyncAgent(Agent):
+class AsyncAgent(AsyncClosing, Agent):
     """An `Agent` whose `__call__` and `forward` are coroutines.
 
     Its model's `chat` is given the session id as second argument and may be a coroutine.

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from lagent.actions.hooked import Responder
 from lagent.agents.base import MEMORY, Agent, AsyncAgent
@@ -78,6 +78,7 @@ class Coder(ToolAgent):
             a message of the type ``'limit'``.
     """
 
+    _part_names = Agent._part_names | {'interpreter'}
     _agent_type: ClassVar[type[Agent]] = _Writer
     _interpreter: ClassVar[str] = 'lagent.actions.Interpreter'
     _closing_replies = 1
@@ -156,21 +157,9 @@ class Coder(ToolAgent):
         sender = getattr(self.interpreter, 'name', 'interpreter')
         return AgentMessage(sender=sender, content=words, type='interpreter')
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.interpreter.close()
-
 
 class AsyncCoder(AsyncToolAgent, Coder):
     """A `Coder` whose `__call__` and `forward` are coroutines."""
 
     _agent_type = _AsyncWriter
     _interpreter = 'lagent.actions.AsyncInterpreter'
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.interpreter.close()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from lagent.actions.closing import AsyncClosing
 from lagent.agents.base import Agent, AsyncAgent, model_effect
 from lagent.agents.growing_reply import GrowingReply
 from lagent.agents.sessions import wait_async
@@ -123,7 +124,7 @@ class StreamingAgent(Agent):
             last.formatted = growing.whole()
 
 
-class AsyncStreamingAgent(StreamingAgent):
+class AsyncStreamingAgent(AsyncClosing, StreamingAgent):
     """A `StreamingAgent` whose call gives an asynchronous generator."""
 
     def __call__(  # type: ignore[override]
