@@ -51,32 +51,39 @@ class Sandboxes(Closing):
     def __init__(
         self,
         policy: SandboxPolicy | None = None,
-        backend: Any = 'docker',
+        backend: Any = None,
         manager: Any = None,
         files: Source | Iterable[Source] = (),
         *,
         image: str | None = None,
         workspace: str | None = None,
-        max_sessions: int = 32,
+        max_sessions: int | None = None,
         warm: int = 0,
         tighten: Callable[[Hashable], Mapping[str, Any]] | None = None,
         unsafe: bool = False,
         survival: sandbox.Survival | None = None,
     ) -> None:
-        self.policy = policy or SandboxPolicy()
-        self.tighten = tighten
-        self.initial_files = _paths(files)
-        if workspace is not None and backend == 'docker':
-            backend = sandbox.DockerBackend(image=image, workspace=workspace)
-        self._options = {
-            'policy': self.policy,
+        options = {
+            'policy': policy,
             'backend': backend,
             'image': image,
             'max_sessions': max_sessions,
-            'warm': warm,
-            'unsafe': unsafe,
+            'warm': warm or None,
+            'unsafe': unsafe or None,
             'survival': survival,
         }
+        self._options = {name: value for name, value in options.items() if value is not None}
+        if manager is not None and (own := [*self._options]):
+            raise ValueError(
+                f'the sandboxes of a manager have their own {", ".join(own)}: give it them'
+            )
+        self.policy: SandboxPolicy = policy or SandboxPolicy()
+        if manager is not None:
+            self.policy = manager.policy
+        self.tighten = tighten
+        self.initial_files = _paths(files)
+        if workspace is not None and backend in (None, 'docker'):
+            self._options['backend'] = sandbox.DockerBackend(image=image, workspace=workspace)
         of_manager = survival if manager is None else getattr(manager, 'survival', None)
         self._survives = of_manager is not None
         self._manager = manager
@@ -91,8 +98,8 @@ class Sandboxes(Closing):
 
         None where code finds other libraries: with a manager, an image or a back end of one's own.
         """
-        options = self._options
-        if not self._owns_manager or options['image'] is not None or options['backend'] != 'docker':
+        backend = self._options.get('backend', 'docker')
+        if not self._owns_manager or 'image' in self._options or backend != 'docker':
             return None
         return self.policy.variant, self.policy.packages
 

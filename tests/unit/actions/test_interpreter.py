@@ -31,6 +31,7 @@ from sandbox import (
     PolicyError,
     SandboxClosed,
     SandboxPolicy,
+    Survival,
 )
 
 PNG = b'\x89PNG\r\n\x1a\n\xff\xfe'
@@ -505,15 +506,7 @@ def test_the_own_manager_is_made_on_first_use_and_closed(monkeypatch):
         interpreter(reply('x'))
         interpreter(reply('y'))
     ((options, own),) = made
-    assert options == {
-        'policy': policy,
-        'backend': 'local',
-        'image': None,
-        'max_sessions': 2,
-        'warm': 0,
-        'unsafe': True,
-        'survival': None,
-    }
+    assert options == {'policy': policy, 'backend': 'local', 'max_sessions': 2, 'unsafe': True}
     assert own.closed == 1
 
 
@@ -571,3 +564,24 @@ def test_both_faces_have_the_same_methods():
         other = getattr(AsyncInterpreter, name)
         assert inspect.signature(method) == inspect.signature(other)
         assert inspect.iscoroutinefunction(other) or name == 'register_hook'
+
+
+@pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
+@pytest.mark.parametrize(
+    'given',
+    [
+        {'policy': SandboxPolicy()},
+        {'backend': 'docker'},
+        {'image': 'mine'},
+        {'max_sessions': 32},
+        {'warm': 1},
+        {'unsafe': True},
+        {'survival': Survival('name', 60)},
+    ],
+)
+def test_what_a_manager_decides_cannot_be_given_beside_it(cls, given):
+    manager = Manager()
+    manager.policy = SandboxPolicy(network='full')
+    with pytest.raises(ValueError, match=f'have their own {next(iter(given))}'):
+        cls(manager=manager, **given)
+    assert cls(manager=manager).policy.network == 'full'
