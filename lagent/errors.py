@@ -46,9 +46,12 @@ class LimitExceeded(LagentError):
         limit: name of the field of `RunLimits`.
         allowed: what the limit allows.
         used: what the run has used.
+        usage: the `RunUsage` that the limit bounds; None for a limit of an agent's own, such as
+            `max_turn`. It is not pickled.
     """
 
     code = 'limit_exceeded'
+    usage: Any = None
 
     def __init__(self, limit: str, allowed: float, used: float) -> None:
         super().__init__(

@@ -232,15 +232,14 @@ class Agent(Layer):
         outer = current_context()
         is_outermost = not is_inside()
         with run_context(session, self.limits) as context:
-            decides = is_outermost or outer is None or context.limits is not outer.limits
-            gives_limits = decides and context.limits.on_limit == 'return'
-            books = self._keep_books(messages, context, kwargs, gives_limits=gives_limits)
+            given = partial(_given_limit, context, outer, is_outermost)
+            books = self._keep_books(messages, context, kwargs, given)
             books = books if keep is None else keep(books)
             turn = exclusive(self, context, books, self._wait_turn, stream_)
             try:
                 return (yield from watched_call(self, context, turn))
             except LimitExceeded as limit:
-                if not gives_limits:
+                if given(limit) is None:
                     raise
                 return limit_answer(limit, self.name)
 
@@ -254,8 +253,7 @@ class Agent(Layer):
         messages: tuple[Any, ...],
         context: RunContext,
         kwargs: dict[str, Any],
-        *,
-        gives_limits: bool,
+        given: Callable[[BaseException], LimitExceeded | None],
     ) -> Flow[AgentMessage]:
         session_id = context.session_id
         inputs = [_as_message(message) for message in messages]
@@ -267,11 +265,12 @@ class Agent(Layer):
         try:
             answer = yield from self._answer(inputs, session_id, kwargs)
         except BaseException as error:
-            if not (gives_limits and isinstance(error, LimitExceeded)):
+            limit = given(error)
+            if limit is None:
                 if question is not None:
                     unanswered.mark(question, error)
                 raise
-            answer = limit_answer(error, self.name)
+            answer = limit_answer(limit, self.name)
         self.update_memory(answer, session_id)
         answer = answer.model_copy(deep=True)
         for hook in tuple(self._hooks.values()):
@@ -369,6 +368,21 @@ def model_effect(llm: Any, prompt: Any) -> Effect:
         The effect, named after the model.
     """
     return Effect('model', model_name(llm), prompt, provider=getattr(llm, 'provider', ''))
+
+
+def _given_limit(
+    context: RunContext, outer: RunContext | None, is_outermost: bool, error: BaseException
+) -> LimitExceeded | None:
+    """The limit that an agent gives as its answer, rather than to raise it.
+
+    It is the outermost agent of those that the limit bounds that gives it, if the limits say so.
+    """
+    if not isinstance(error, LimitExceeded):
+        return None
+    around = [] if outer is None else [*outer.usage.charged()]
+    reached = next((usage for usage in around if usage is error.usage), context.usage)
+    gives = is_outermost or all(usage is not reached for usage in around)
+    return error if gives and reached.limits.on_limit == 'return' else None
 
 
 def _as_message(message: Any) -> AgentMessage:

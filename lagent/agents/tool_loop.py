@@ -1,5 +1,6 @@
 """The loop of agents with tools: a model asks for them and sees results until it answers."""
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, Literal
 
@@ -133,8 +134,8 @@ class ToolAgent(Agent):
     ) -> None:
         context = current_context() or RunContext()
         context.usage.count_parse_failure()
-        allowed = context.limits.parse_failures
-        if allowed is not None and times >= allowed:
+        bounds = [usage.limits.parse_failures for usage in context.usage.bounded()]
+        if times >= min(bound or math.inf for bound in bounds):
             error = ParseFailed(times, problem, str(reply.content))
             words = f'[not run: the reply could not be read ({problem})]'
             self._close(self._feedback(words), error, session_id)

@@ -155,8 +155,7 @@ def test_contexts_nest():
             assert same is outer
         with run_context('b', RunLimits(model_calls=99)) as inner:
             assert (inner.session_id, inner.run_id) == ('b', outer.run_id)
-            assert inner.limits is outer.limits
-            assert inner.usage is outer.usage
+            assert (inner.limits.model_calls, inner.usage.outer) == (99, outer.usage)
     assert current_context() is None
 
 
