@@ -16,6 +16,7 @@ from lagent.agents import unanswered
 from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.layer import Layer
 from lagent.agents.limit_answer import limit_answer
+from lagent.agents.session_argument import session_argument
 from lagent.agents.sessions import exclusive, is_inside, wait_async, wait_blocking
 from lagent.context import RunContext, current_context, resolve_session, run_context
 from lagent.effects import Effect, perform
@@ -332,7 +333,8 @@ class Agent(Layer):
 class AsyncAgent(AsyncClosing, Agent):
     """An `Agent` whose `__call__` and `forward` are coroutines.
 
-    Its model's `chat` is given the session id as second argument and may be a coroutine.
+    Its model's `chat` may be a coroutine, and is given the session if it has a parameter
+    `session_ids`.
     """
 
     async def __call__(  # type: ignore[override]
@@ -354,7 +356,8 @@ class AsyncAgent(AsyncClosing, Agent):
     _wait_turn = staticmethod(wait_async)
 
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
-        return self.llm.chat(prompt, session_id, **kwargs)
+        chat = self.llm.chat
+        return chat(prompt, **session_argument(chat, session_id), **kwargs)
 
 
 def model_effect(llm: Any, prompt: Any) -> Effect:
