@@ -169,6 +169,29 @@ class ActionExecutor(Closing, Responder):
             for api, schema in zip(self.description(), schemas, strict=True)
         ]
 
+    def explained(self, result: Any) -> Any:
+        """A refused call with what the model needs to do better: the tools, or the arguments.
+
+        Args:
+            result: what a call gave.
+
+        Returns:
+            A copy with more words in its error; other results as they are.
+        """
+        if not isinstance(result, ActionReturn):
+            return result
+        hint = ''
+        if result.valid == ActionValidCode.INVALID and result.type == self.invalid_action.name:
+            names = ', '.join(api['name'] for api in self.description())
+            hint = f'The tools are: {names}.' if names else 'There are no tools.'
+        elif result.state == ActionStatusCode.ARGS_ERROR:
+            api = (result.args or {}).get('name', 'run')
+            name = result.type if api == 'run' else f'{result.type}.{api}'
+            schemas = {tool['name']: tool['parameters'] for tool in self._schemas('parameters')}
+            schema = schemas.get(function_name(str(name)), {})
+            hint = f'Send a JSON object of this schema: {json.dumps(schema, ensure_ascii=False)}'
+        return replace(result, errmsg=f'{result.errmsg} {hint}') if hint else result
+
     def keys(self) -> list[str]:
         """The names of the tools.
 
@@ -243,7 +266,7 @@ class ActionExecutor(Closing, Responder):
             return ActionReturn(inputs, type=str(request.name), errmsg=words, state=state)
         if isinstance(answer, AgentMessage):
             return answer.content
-        return self._helpful(answer, request)
+        return self.explained(answer)
 
     def _requested(self, message: AgentMessage) -> _Request | list[_Request]:
         content, parsed = message.content, message.formatted
@@ -255,19 +278,6 @@ class ActionExecutor(Closing, Responder):
         if isinstance(content, list):
             return [_request(one) for one in content]
         return _request(content)
-
-    def _helpful(self, result: Any, request: _Request) -> Any:
-        """A refusal with what the model needs to do better; other results as they are."""
-        if not isinstance(result, ActionReturn):
-            return result
-        hint = ''
-        if result.valid == ActionValidCode.INVALID and result.type == self.invalid_action.name:
-            hint = f'The tools are: {", ".join(api["name"] for api in self.description())}.'
-        elif result.state == ActionStatusCode.ARGS_ERROR:
-            schemas = {tool['name']: tool['parameters'] for tool in self._schemas('parameters')}
-            schema = schemas.get(function_name(str(request.name)), {})
-            hint = f'Send a JSON object of this schema: {json.dumps(schema, ensure_ascii=False)}'
-        return replace(result, errmsg=f'{result.errmsg} {hint}') if hint else result
 
     def _message(self, content: Any, extra_info: dict[str, Any] | None = None) -> AgentMessage:
         return AgentMessage(sender=type(self).__name__, content=content, extra_info=extra_info)
