@@ -5,8 +5,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
 
 from lagent.actions.hooked import Responder
-from lagent.agents.base import MEMORY, Agent, AsyncAgent
-from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
+from lagent.agents.base import AGGREGATOR, MEMORY, Agent, AsyncAgent
+from lagent.agents.tool_loop import AsyncToolAgent, OnMaxTurn, ToolAgent
 from lagent.flow import Flow, call
 from lagent.memory import Memory
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
@@ -93,6 +93,9 @@ class Coder(ToolAgent):
         output_format: Any = PARSER,
         finish_condition: Callable[[AgentMessage], bool] = has_no_code,
         max_turn: int = 10,
+        *,
+        on_max_turn: OnMaxTurn = 'raise',
+        aggregator: Any = AGGREGATOR,
         **kwargs: Any,
     ) -> None:
         """Build the coder.
@@ -106,21 +109,23 @@ class Coder(ToolAgent):
             output_format: parser of the model's replies.
             finish_condition: see the class.
             max_turn: see the class.
-            kwargs: `on_max_turn`, and see `Agent`; an aggregator is the inner agent's.
+            on_max_turn: see the class.
+            aggregator: makes the messages for the model; the inner agent's.
+            kwargs: see `Agent`.
 
         Raises:
             TypeError: the interpreter is asynchronous and the coder is not, or the reverse.
-            ValueError: `max_turn` is less than 1.
+            ValueError: `max_turn` is less than 1, or there is no such `on_max_turn`.
         """
-        inner = {'aggregator': kwargs.pop('aggregator')} if 'aggregator' in kwargs else {}
         super().__init__(
             finish_condition=finish_condition,
             max_turn=max_turn,
+            on_max_turn=on_max_turn,
             memory=memory,
-            **{'on_max_turn': 'raise', **kwargs},
+            **kwargs,
         )
         self.agent = self._agent_type(
-            llm, template, memory, output_format=output_format, name=self.name, **inner
+            llm, template, memory, output_format, aggregator, name=self.name
         )
         self.interpreter = create_object(interpreter or {'type': self._interpreter})
         self._check_interpreter()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from lagent.actions import ActionExecutor, AsyncActionExecutor
 from lagent.agents import unanswered
@@ -13,6 +13,8 @@ from lagent.errors import LimitExceeded, NotDone, ParseFailed, RepeatedCall, Run
 from lagent.flow import Flow, arun, call, run
 from lagent.memory import Memory
 from lagent.schema import AgentMessage
+
+OnMaxTurn = Literal['raise', 'return']
 
 
 class ToolAgent(Agent):
@@ -37,12 +39,14 @@ class ToolAgent(Agent):
         *,
         finish_condition: Callable[[AgentMessage], bool],
         max_turn: int,
-        on_max_turn: Literal['raise', 'return'] = 'return',
+        on_max_turn: OnMaxTurn = 'return',
         memory: dict[str, Any] | Memory | None = MEMORY,
         **kwargs: Any,
     ) -> None:
         if max_turn < 1:
             raise ValueError(f'max_turn must be at least 1, got {max_turn}')
+        if on_max_turn not in get_args(OnMaxTurn):
+            raise ValueError(f'on_max_turn is one of {get_args(OnMaxTurn)}, not {on_max_turn!r}')
         super().__init__(memory=memory, **kwargs)
         self.finish_condition = finish_condition
         self.max_turn = max_turn
