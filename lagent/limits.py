@@ -66,9 +66,9 @@ class RunLimits:
             and each tool counts for itself.
         on_limit: ``'raise'`` `LimitExceeded`, or ``'return'`` a message of the type ``'limit'``
             as the answer of the agent that has the limits.
-        on_repeat: what happens to a call beyond `repeated_calls`: ``'raise'`` treats it like any
-            limit; ``'tell'`` doesn't make it and tells the model so. One that doesn't listen is
-            told as many times again, then the limit counts.
+        on_repeat: what happens to a call beyond `repeated_calls`: ``'tell'`` doesn't make it and
+            tells the model so, and one that doesn't listen is told as many times again, then the
+            limit counts; ``'raise'`` treats it like any limit.
         on_busy: what a call does whose session is in use by another one: ``'wait'`` for its turn,
             in order, as long as `seconds` allow; or ``'raise'`` `SessionBusy`.
     """
@@ -82,7 +82,7 @@ class RunLimits:
     parse_failures: int | None = 5
     repeated_calls: int | None = 5
     on_limit: OnLimit = 'raise'
-    on_repeat: OnRepeat = 'raise'
+    on_repeat: OnRepeat = 'tell'
     on_busy: OnBusy = 'wait'
 
     def __post_init__(self) -> None:
@@ -214,7 +214,7 @@ class RunUsage:
             for usage in self.charged():
                 usage.model_calls += 1
 
-    def count_tool_call(self, caller: Hashable, request: str) -> None:
+    def count_tool_call(self, caller: tuple[Hashable, str], request: str) -> None:
         """Charge a tool call or a code execution that is about to be made.
 
         Args:
@@ -261,26 +261,29 @@ class RunUsage:
             for usage in self.charged():
                 usage.parse_failures += 1
 
-    def _check_tool_call(self, caller: Hashable, fingerprint: int) -> RepeatedCall | None:
+    def _check_tool_call(
+        self, caller: tuple[Hashable, str], fingerprint: int
+    ) -> RepeatedCall | None:
         limits = self.limits
         self._check('tool_calls', limits.tool_calls, self.tool_calls + 1)
         allowed, times = limits.repeated_calls, self._times(caller, fingerprint)
+        by = f'the same call of {caller[1]!r}'
         if allowed is None or times <= allowed or limits.on_repeat == 'raise':
-            self._check('repeated_calls', allowed, times)
+            self._check('repeated_calls', allowed, times, by)
             return None
-        self._check('repeated_calls', 2 * allowed, times)
-        return RepeatedCall('repeated_calls', allowed, allowed)
+        self._check('repeated_calls', 2 * allowed, times, by)
+        return RepeatedCall('repeated_calls', allowed, allowed, by)
 
     def _times(self, caller: Hashable, fingerprint: int) -> int:
         """How often in a row a call is made, with this time."""
         last, times = self._last_calls.get(caller, (None, 0))
         return times + 1 if fingerprint == last else 1
 
-    def _check(self, name: str, allowed: float | None, wanted: float) -> None:
+    def _check(self, name: str, allowed: float | None, wanted: float, by: str = '') -> None:
         if allowed is not None and wanted > allowed:
-            raise self._exceeded(name, allowed, wanted - 1)
+            raise self._exceeded(name, allowed, wanted - 1, by)
 
-    def _exceeded(self, name: str, allowed: float, used: float) -> LimitExceeded:
-        error = LimitExceeded(name, allowed, used)
+    def _exceeded(self, name: str, allowed: float, used: float, by: str = '') -> LimitExceeded:
+        error = LimitExceeded(name, allowed, used, by)
         error.usage = self
         return error

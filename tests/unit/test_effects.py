@@ -123,7 +123,7 @@ def test_tool_calls_stop_at_a_limit_and_repetition_is_noticed():
             run(perform(Effect('tool', 't', {'i': i}), made.append, i))
     assert made == [0, 1, 2]
     made.clear()
-    with run_context(limits=RunLimits(repeated_calls=2)) as context:
+    with run_context(limits=RunLimits(repeated_calls=2, on_repeat='raise')) as context:
         for i in (1, 1, 2, 1, 1):
             run(perform(Effect('kernel', 'k', f'x = {i}'), made.append, i))
         with pytest.raises(LimitExceeded, match='repeated_calls'):

@@ -56,12 +56,12 @@ def call(executor):
 
 def test_a_model_that_repeats_itself_is_told_before_the_run_ends():
     executor = ActionExecutor(Echo())
-    with run_context(limits=RunLimits(repeated_calls=2, on_repeat='tell')) as context:
+    with run_context(limits=RunLimits(repeated_calls=2)) as context:
         results = [call(executor) for _ in range(4)]
         assert [r.state for r in results[:2]] == [ActionStatusCode.SUCCESS] * 2
         assert [r.state for r in results[2:]] == [ActionStatusCode.API_ERROR] * 2
-        assert 'the same call as the last 2' in results[2].errmsg
-        with pytest.raises(LimitExceeded, match='repeated_calls=4'):
+        assert "the same call of 'Echo' as the last 2" in results[2].errmsg
+        with pytest.raises(LimitExceeded, match=r"repeated_calls=4 .*by the same call of 'Echo'"):
             call(executor)
     assert (Echo.calls, context.usage.tool_calls) == (2, 2)
 
@@ -99,7 +99,7 @@ def test_calls_at_the_same_time_are_counted_exactly():
         start.wait(10)
         for n in range(100):
             try:
-                usage.count_tool_call(thread, str(n))
+                usage.count_tool_call((thread, 't'), str(n))
             except LimitExceeded as error:
                 refused.append(error)
 
@@ -116,7 +116,7 @@ def test_errors_and_usage_can_be_copied():
 
 def test_repetition_is_counted_for_each_session_and_each_tool():
     executor = ActionExecutor(Echo())
-    with run_context(limits=RunLimits(repeated_calls=1)) as context:
+    with run_context(limits=RunLimits(repeated_calls=1, on_repeat='raise')) as context:
         for session in range(10):
             executor(
                 AgentMessage(content={'name': 'Echo', 'parameters': {'text': 'x'}}),
@@ -221,7 +221,7 @@ def test_an_inner_agent_does_not_answer_for_a_limit_around_it():
 
 def test_repetition_counts_inside_and_around():
     executor = ActionExecutor(Echo())
-    with run_context(limits=RunLimits(repeated_calls=3)):
+    with run_context(limits=RunLimits(repeated_calls=3, on_repeat='raise')):
         for _ in range(2):
             with run_context(limits=RunLimits(repeated_calls=2, on_repeat='tell')):
                 assert call(executor).errmsg is None

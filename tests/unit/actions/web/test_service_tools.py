@@ -486,9 +486,10 @@ async def test_a_turn_that_is_given_up_is_the_next_ones():
 @both('cls', [ArxivSearch, AsyncArxivSearch])
 def test_nobody_waits_for_arxiv_beyond_the_end_of_the_run(cls, web, monkeypatch):
     monkeypatch.setattr('lagent.actions.arxiv_search._ArxivSearch.pace', _Pace(30.0))
-    tool = at(cls(), web)
+    server = web({})
+    tool = at(cls(), server)
     with run_context(limits=RunLimits(seconds=20)):
         tool.pace._next = time.monotonic() + 30
         result = called(tool, {'query': 'x'}, 'get_arxiv_article_information')
     assert 'Too many others wait' in result.errmsg
-    assert web.asked == []
+    assert server.asked == []
