@@ -138,8 +138,31 @@ class Sandboxes(Closing):
         Returns:
             The path of the copy.
         """
-        path: Path = run(self._download(name, to, session_id))
+        path: Path = run(self._from_file('download', name, session_id, to=to))
         return path
+
+    def read(self, name: str, session_id: Hashable | None = None) -> bytes:
+        """The content of a file of a session.
+
+        Args:
+            name: the file's path in the sandbox.
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            Its bytes.
+        """
+        content: bytes = run(self._from_file('read', name, session_id))
+        return content
+
+    def restart(self, session_id: Hashable | None = None) -> None:
+        """Forget the variables and imports of a session, if it has a sandbox; files are kept.
+
+        A recorded run does not know of it.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+        """
+        run(self._restart(session_id))
 
     def interrupt(self, session_id: Hashable | None = None) -> None:
         """Interrupt the cell that a session is running, if there is one.
@@ -210,15 +233,16 @@ class Sandboxes(Closing):
         asking: Flow[list[FileInfo]] = self._in_session('files', session)
         return (yield from self._beside('files', None, asking, session, idempotent=True))
 
-    def _download(self, name: str, to: Source, session: Hashable | None) -> Flow[Path]:
+    def _from_file(
+        self, method: str, name: str, session: Hashable | None, **options: Any
+    ) -> Flow[Any]:
         if is_offline('kernel'):
             raise NotCaptured(
                 f'Cassettes do not hold the contents of files, and in a replay there is no sandbox '
                 f'to take {name!r} from. Let a cell print what the test is about, or use '
                 'replay(..., strict=True).'
             )
-        path: Path = yield from self._in_session('download', session, name, to=to)
-        return path
+        return (yield from self._in_session(method, session, name, **options))
 
     def _beside(
         self, method: str, asked: Any, flow: Flow[T], session: Hashable | None, **options: Any
@@ -255,11 +279,23 @@ class Sandboxes(Closing):
         yield from self._gave(box, given)
         return uploaded
 
-    def _interrupt(self, session: Hashable | None) -> Flow[None]:
+    def _open_sandbox(self, session: Hashable | None) -> Flow[Any]:
+        """The flow of a session's sandbox; None without one."""
         manager = self._manager
-        if manager and self._name(session) in (yield from call(manager.sessions)):
-            box = yield from self._sandbox(manager, resolve_session(session))
+        if manager is None or self._name(session) not in (yield from call(manager.sessions)):
+            return None
+        return (yield from self._sandbox(manager, resolve_session(session)))
+
+    def _interrupt(self, session: Hashable | None) -> Flow[None]:
+        box = yield from self._open_sandbox(session)
+        if box is not None:
             yield from call(box.interrupt)
+
+    def _restart(self, session: Hashable | None) -> Flow[None]:
+        box = yield from self._open_sandbox(session)
+        if box is not None:
+            self._preparations.forget(box, kernel=True)
+            yield from call(box.restart)
 
     def _close_session(self, session: Hashable | None) -> Flow[None]:
         if self._manager is not None:
@@ -293,7 +329,21 @@ class AsyncSandboxes(AsyncClosing, Sandboxes):
         self, name: str, to: Source, session_id: Hashable | None = None
     ) -> Path:
         """See `Sandboxes.download`."""
-        return await arun(self._download(name, to, session_id))
+        path: Path = await arun(self._from_file('download', name, session_id, to=to))
+        return path
+
+    async def read(  # type: ignore[override]
+        self, name: str, session_id: Hashable | None = None
+    ) -> bytes:
+        """See `Sandboxes.read`."""
+        content: bytes = await arun(self._from_file('read', name, session_id))
+        return content
+
+    async def restart(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> None:
+        """See `Sandboxes.restart`."""
+        await arun(self._restart(session_id))
 
     async def interrupt(  # type: ignore[override]
         self, session_id: Hashable | None = None

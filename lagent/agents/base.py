@@ -15,7 +15,7 @@ from lagent.actions.hooked import settle
 from lagent.agents import unanswered
 from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.layer import Layer
-from lagent.agents.limit_answer import limit_answer
+from lagent.agents.limit_answer import given_limit, limit_answer
 from lagent.agents.session_argument import session_argument
 from lagent.agents.sessions import exclusive, is_inside, wait_async, wait_blocking
 from lagent.context import RunContext, current_context, resolve_session, run_context
@@ -52,7 +52,8 @@ class Agent(Layer):
         aggregator: turns memory into the list of messages that the model is given.
         name: the sender of the agent's answers; the class's name by default.
         description: what the agent is for.
-        limits: what a run may use when this agent is the outermost one that has any.
+        limits: what a run may use; see `RunLimits`.
+        max_sessions: how many sessions are remembered; see `MemoryManager`.
         redactor: a `lagent.journal.Redactor` for its recorded runs that are given none, such as
             those that ``lagent runs resume`` goes on with; None for the usual rules.
     """
@@ -73,13 +74,15 @@ class Agent(Layer):
         description: str | None = None,
         hooks: list[Hook | dict[str, Any]] | Hook | dict[str, Any] | None = None,
         limits: RunLimits | None = None,
+        max_sessions: int | None = None,
     ) -> None:
         super().__init__(hooks)
         self.name = name or type(self).__name__
         self.llm = create_object(llm)
         self._owns_llm = self.llm is not llm
         self.template = template
-        self.memory = None if memory is None else MemoryManager(memory)
+        self.memory = None if memory is None else MemoryManager(memory, max_sessions)
+        self.max_sessions = max_sessions
         self.output_format = create_object(output_format)
         self.aggregator = create_object(aggregator)
         self.description = description
@@ -233,7 +236,7 @@ class Agent(Layer):
         outer = current_context()
         is_outermost = not is_inside()
         with run_context(session, self.limits) as context:
-            given = partial(_given_limit, context, outer, is_outermost)
+            given = partial(given_limit, context, outer, is_outermost)
             books = self._keep_books(messages, context, kwargs, given)
             books = books if keep is None else keep(books)
             turn = exclusive(self, context, books, self._wait_turn, stream_)
@@ -371,21 +374,6 @@ def model_effect(llm: Any, prompt: Any) -> Effect:
         The effect, named after the model.
     """
     return Effect('model', model_name(llm), prompt, provider=getattr(llm, 'provider', ''))
-
-
-def _given_limit(
-    context: RunContext, outer: RunContext | None, is_outermost: bool, error: BaseException
-) -> LimitExceeded | None:
-    """The limit that an agent gives as its answer, rather than to raise it.
-
-    It is the outermost agent of those that the limit bounds that gives it, if the limits say so.
-    """
-    if not isinstance(error, LimitExceeded):
-        return None
-    around = [] if outer is None else [*outer.usage.charged()]
-    reached = next((usage for usage in around if usage is error.usage), context.usage)
-    gives = is_outermost or all(usage is not reached for usage in around)
-    return error if gives and reached.limits.on_limit == 'return' else None
 
 
 def _as_message(message: Any) -> AgentMessage:

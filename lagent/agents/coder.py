@@ -125,7 +125,13 @@ class Coder(ToolAgent):
             **kwargs,
         )
         self.agent = self._agent_type(
-            llm, template, memory, output_format, aggregator, name=self.name
+            llm,
+            template,
+            memory,
+            output_format,
+            aggregator,
+            name=self.name,
+            max_sessions=self.max_sessions,
         )
         self.interpreter = create_object(interpreter or {'type': self._interpreter})
         self._check_interpreter()

@@ -103,6 +103,7 @@ class AgentForInternLM(ToolAgent):
             output_format=output_format or _stock_parser(tools, interpreter),
             aggregator=aggregator,
             hooks=hooks,
+            max_sessions=self.max_sessions,
         )
         self.plugin_executor = self._executor(tools, action_hooks)
         self.interpreter_executor = self._executor(interpreter, action_hooks)

@@ -159,6 +159,7 @@ class ReAct(ToolAgent):
             aggregator=aggregator,
             name=self._agent_name,
             hooks=hooks,
+            max_sessions=self.max_sessions,
         )
 
     def _inner(self) -> Agent:

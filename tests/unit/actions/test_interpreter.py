@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import sandbox
-from lagent.actions import AsyncInterpreter, Interpreter, execution_results
+from lagent.actions import AsyncInterpreter, Interpreter, execution_results, hooked
 from lagent.actions.sandbox_sessions import Scoped, names_of
 from lagent.context import run_context
 from lagent.effects import subscribe
@@ -89,6 +89,12 @@ class Box:
 
     def download(self, name, to):
         return to / name
+
+    def read(self, name):
+        return name.encode()
+
+    def restart(self):
+        self.log.append(('restart',))
 
     def interrupt(self):
         self.log.append(('interrupt',))
@@ -468,17 +474,20 @@ def test_file_helpers(make, tmp_path):
     assert [f.path for f in settle(interpreter.upload(['b', tmp_path / 'c'], 's'))] == ['b', 'c']
     assert settle(interpreter.files('s'))[0].path == 'a.csv'
     assert settle(interpreter.download('p.png', tmp_path, 's')) == tmp_path / 'p.png'
+    assert settle(interpreter.read('p.png', 's')) == b'p.png'
     assert list(manager.boxes) == ['s']
 
 
-def test_interrupt_and_close_session_start_nothing(make):
+def test_interrupt_restart_and_close_session_start_nothing(make):
     interpreter, manager = make()
     settle(interpreter.interrupt('s'))
+    settle(interpreter.restart('s'))
     settle(interpreter.close_session('s'))
     assert manager.boxes == {}
     settle(interpreter(reply('x'), session_id='s'))
     settle(interpreter.interrupt('s'))
-    assert manager.boxes['s'].log[-1] == ('interrupt',)
+    settle(interpreter.restart('s'))
+    assert manager.boxes['s'].log[-2:] == [('interrupt',), ('restart',)]
     settle(interpreter.close_session('s'))
     assert manager.boxes == {}
 
@@ -585,3 +594,13 @@ def test_what_a_manager_decides_cannot_be_given_beside_it(cls, given):
     with pytest.raises(ValueError, match=f'have their own {next(iter(given))}'):
         cls(manager=manager, **given)
     assert cls(manager=manager).policy.network == 'full'
+
+
+@pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
+def test_a_restart_forgets_variables_and_keeps_files(cls):
+    interpreter = cls(backend='local', unsafe=True)
+    hooked.settle(interpreter.execute, "x = 1; open('kept.txt', 'w').write('yes')", 's')
+    hooked.settle(interpreter.restart, 's')
+    assert hooked.settle(interpreter.execute, 'x', 's').error.name == 'NameError'
+    assert hooked.settle(interpreter.read, 'kept.txt', 's') == b'yes'
+    hooked.settle(interpreter.close)
