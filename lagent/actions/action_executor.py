@@ -200,6 +200,9 @@ class ActionExecutor(Closing, Responder):
         """
         return list(self.actions)
 
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({", ".join(self.actions)})'
+
     def __contains__(self, name: object) -> bool:
         return name in self.actions
 

@@ -180,6 +180,13 @@ class Sandboxes(Closing):
         """
         run(self._close_session(session_id))
 
+    def __repr__(self) -> str:
+        where = f'backend={self._options.get("backend", "docker")!r}'
+        if not self._owns_manager:
+            where = f'manager={self._manager!r}'
+        network = self.policy.network
+        return f'{type(self).__name__}(name={self.name!r}, {where}, network={network!r})'
+
     def _sandboxes(self) -> Any:
         with self._lock:
             if self._closed:

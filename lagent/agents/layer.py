@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
+from reprlib import recursive_repr
 from typing import Any, ClassVar, Self
 
 from lagent.actions.closing import Closing, close_all
@@ -194,11 +195,10 @@ class Layer(Closing, Hookable):
         named = '' if self.name is None else f'name={self.name!r}'
         return f'{type(self).__name__}({named})'
 
+    @recursive_repr()
     def __repr__(self) -> str:
         title = f'{type(self).__name__}(' if self.name is None else f'{self._title()}('
-        children = [
-            f'({name}): {child!r}'.replace('\n', '\n  ') for name, child in self.named_children()
-        ]
-        if not children:
+        parts = [f'({name}): {part!r}'.replace('\n', '\n  ') for name, part in self._parts()]
+        if not parts:
             return self._title()
-        return '\n  '.join([title, *children]) + '\n)'
+        return '\n  '.join([title, *parts]) + '\n)'

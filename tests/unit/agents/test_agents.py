@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lagent.actions import FinishAction
+from lagent.actions import FinishAction, Interpreter
 from lagent.agents import (
     Agent,
     AgentForInternLM,
@@ -248,3 +248,25 @@ def test_sessions_are_bounded_in_all_of_an_agent(agent):
         agent('q', session_id=session)
     for _, layer in agent.named_layers():
         assert list(layer.memory.memory_map) == ['b', 'c']
+
+
+def test_a_tree_shows_its_models_tools_and_interpreters():
+    class Named(ScriptedModel):
+        def __repr__(self):
+            return 'Named()'
+
+    assert repr(ReAct(Named([]), [FinishAction()])) == (
+        "ReAct(name='ReAct')(\n"
+        "  (select_agent): _Selector(name='Agent')(\n"
+        '    (llm): Named()\n'
+        '  )\n'
+        '  (actions): ActionExecutor(FinishAction)\n'
+        ')'
+    )
+    coder = Coder(Named([]), Interpreter(backend='fake', unsafe=True))
+    assert "  (interpreter): Interpreter(name='interpreter', backend='fake', network='none')" in (
+        repr(coder)
+    )
+    coder.agent.boss = coder
+    assert '(boss): ...' in repr(coder)
+    assert repr(Agent()) == "Agent(name='Agent')"
