@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from lagent.actions.interpreter import SandboxError
 from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
+from lagent.agents.seams import Config, Model
 from lagent.agents.workspace import (
     HIDDEN,
     REVIEW,
@@ -62,7 +63,7 @@ class DataAnalyst(WorkspaceCoder):
 
     def __init__(
         self,
-        llm: Any = None,
+        llm: Model | Config | None = None,
         interpreter: Any = None,
         template: Any = None,
         *,

@@ -8,7 +8,7 @@ import copy
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lagent.actions.closing import AsyncClosing
 from lagent.actions.hooked import settle
@@ -16,6 +16,7 @@ from lagent.agents import unanswered
 from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.layer import Layer
 from lagent.agents.limit_answer import given_limit, limit_answer
+from lagent.agents.seams import Aggregator, Config, Instruction, Model, OutputParser
 from lagent.agents.session_argument import session_argument
 from lagent.agents.sessions import exclusive, is_inside, wait_async, wait_blocking
 from lagent.context import RunContext, current_context, resolve_session, run_context
@@ -29,6 +30,11 @@ from lagent.memory import Memory, MemoryManager
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
 from lagent.watch import watched_call
+
+if TYPE_CHECKING:
+    from lagent.journal.recording import Approver, OnUnknown
+    from lagent.journal.redact import Redactor
+    from lagent.journal.runs import Where
 
 MEMORY: dict[str, Any] = {'type': Memory}
 AGGREGATOR: dict[str, Any] = {'type': DefaultAggregator}
@@ -59,17 +65,17 @@ class Agent(Layer):
     """
 
     llm: Any = None
-    redactor: Any = None
+    redactor: 'Redactor | None' = None
     _part_names: ClassVar[frozenset[str]] = frozenset({'llm'})
     _owns_llm = False
 
     def __init__(
         self,
-        llm: Any = None,
-        template: Any = None,
+        llm: Model | Config | None = None,
+        template: Instruction | None = None,
         memory: dict[str, Any] | Memory | None = MEMORY,
-        output_format: Any = None,
-        aggregator: Any = AGGREGATOR,
+        output_format: OutputParser | Config | None = None,
+        aggregator: Aggregator | Config = AGGREGATOR,
         name: str | None = None,
         description: str | None = None,
         hooks: list[Hook | dict[str, Any]] | Hook | dict[str, Any] | None = None,
@@ -110,12 +116,12 @@ class Agent(Layer):
     def run(
         self,
         *message: str | AgentMessage,
-        journal: Any,
+        journal: 'Where',
         run_id: str | None = None,
         session_id: Hashable | None = None,
-        approval: Any = None,
-        on_unknown: Literal['tell', 'suspend'] | None = None,
-        redactor: Any = None,
+        approval: 'Approver | None' = None,
+        on_unknown: 'OnUnknown | None' = None,
+        redactor: 'Redactor | None' = None,
         factory: str = '',
         **kwargs: Any,
     ) -> Any:
@@ -166,7 +172,7 @@ class Agent(Layer):
             partial(recorded_turn, self, message, session_id, kwargs, journal, options)
         )
 
-    def rerun(self, run_id: str, *, journal: Any, redactor: Any = None) -> Any:
+    def rerun(self, run_id: str, *, journal: 'Where', redactor: 'Redactor | None' = None) -> Any:
         """Answer once more what a recorded run was asked, from its journal alone.
 
         The agent's code, prompts and parsers are those of now; what models, tools and sandboxes

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from lagent.actions.hooked import Responder
 from lagent.agents.base import AGGREGATOR, MEMORY, Agent, AsyncAgent
+from lagent.agents.seams import Aggregator, Config, Instruction, Model, OutputParser
 from lagent.agents.tool_loop import AsyncToolAgent, OnMaxTurn, ToolAgent
 from lagent.flow import Flow, call
 from lagent.memory import Memory
@@ -86,16 +87,16 @@ class Coder(ToolAgent):
 
     def __init__(
         self,
-        llm: Any = None,
+        llm: Model | Config | None = None,
         interpreter: Any = None,
-        template: Any = CODER_PROMPT,
+        template: Instruction | None = CODER_PROMPT,
         memory: dict[str, Any] | Memory | None = MEMORY,
-        output_format: Any = PARSER,
+        output_format: OutputParser | Config | None = PARSER,
         finish_condition: Callable[[AgentMessage], bool] = has_no_code,
         max_turn: int = 10,
         *,
         on_max_turn: OnMaxTurn = 'raise',
-        aggregator: Any = AGGREGATOR,
+        aggregator: Aggregator | Config = AGGREGATOR,
         **kwargs: Any,
     ) -> None:
         """Build the coder.

@@ -16,6 +16,7 @@ from lagent.agents.plugin_prompt import (
     PLUGIN_CN,
     get_plugin_prompt,
 )
+from lagent.agents.seams import Config, Model
 from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
 from lagent.flow import Flow, call
 from lagent.hooks import InternLMActionProcessor
@@ -61,7 +62,7 @@ class AgentForInternLM(ToolAgent):
 
     def __init__(
         self,
-        llm: Any,
+        llm: Model | Config | None,
         plugins: Any = None,
         interpreter: Any = None,
         template: Any = None,
@@ -185,7 +186,7 @@ class MathCoder(AgentForInternLM):
 
     def __init__(
         self,
-        llm: Any,
+        llm: Model | Config | None,
         interpreter: Any = None,
         template: Any = None,
         memory: dict[str, Any] | Memory | None = MEMORY,
