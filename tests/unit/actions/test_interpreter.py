@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import sandbox
-from lagent.actions import AsyncInterpreter, Interpreter, execution_results, hooked
+from lagent.actions import AsyncInterpreter, Interpreter, execution_results
 from lagent.actions.sandbox_sessions import Scoped, names_of
 from lagent.context import run_context
 from lagent.effects import subscribe
@@ -31,7 +31,6 @@ from sandbox import (
     PolicyError,
     SandboxClosed,
     SandboxPolicy,
-    Survival,
 )
 
 PNG = b'\x89PNG\r\n\x1a\n\xff\xfe'
@@ -573,34 +572,3 @@ def test_both_faces_have_the_same_methods():
         other = getattr(AsyncInterpreter, name)
         assert inspect.signature(method) == inspect.signature(other)
         assert inspect.iscoroutinefunction(other) or name == 'register_hook'
-
-
-@pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
-@pytest.mark.parametrize(
-    'given',
-    [
-        {'policy': SandboxPolicy()},
-        {'backend': 'docker'},
-        {'image': 'mine'},
-        {'max_sessions': 32},
-        {'warm': 1},
-        {'unsafe': True},
-        {'survival': Survival('name', 60)},
-    ],
-)
-def test_what_a_manager_decides_cannot_be_given_beside_it(cls, given):
-    manager = Manager()
-    manager.policy = SandboxPolicy(network='full')
-    with pytest.raises(ValueError, match=f'have their own {next(iter(given))}'):
-        cls(manager=manager, **given)
-    assert cls(manager=manager).policy.network == 'full'
-
-
-@pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
-def test_a_restart_forgets_variables_and_keeps_files(cls):
-    interpreter = cls(backend='local', unsafe=True)
-    hooked.settle(interpreter.execute, "x = 1; open('kept.txt', 'w').write('yes')", 's')
-    hooked.settle(interpreter.restart, 's')
-    assert hooked.settle(interpreter.execute, 'x', 's').error.name == 'NameError'
-    assert hooked.settle(interpreter.read, 'kept.txt', 's') == b'yes'
-    hooked.settle(interpreter.close)
