@@ -13,12 +13,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from lagent._variables import reset
-from lagent.errors import LimitExceeded, RunCancelled
-from lagent.limits import RunLimits, RunUsage
+from lagent.errors import RunCancelled
+from lagent.limits import NOT_GIVEN, RunLimits, RunUsage
 
 DEFAULT_SESSION = 0
-
-_NOT_GIVEN = RunLimits()  # by its identity: limits that nobody has asked for
 
 
 class Flag:
@@ -45,25 +43,26 @@ class RunContext:
     Attributes:
         session_id: whose memory, sandbox and trace the run works with.
         run_id: unique name of the run.
-        limits: what the run may use.
-        usage: what it has used.
-        started: `time.monotonic()` when the run began.
+        usage: what it has used, and may use.
         cancel: set it, from any thread, to end the run before its next effect.
         ended: set when the run is over.
     """
 
     session_id: Hashable = DEFAULT_SESSION
     run_id: str = field(default_factory=lambda: os.urandom(16).hex())
-    limits: RunLimits = _NOT_GIVEN
     usage: RunUsage = field(default_factory=RunUsage)
-    started: float = field(default_factory=time.monotonic)
     cancel: Flag = field(default_factory=Flag)
     ended: Flag = field(default_factory=Flag)
 
     @property
+    def limits(self) -> RunLimits:
+        """What the run may use; see `RunUsage` for runs inside others that have limits, too."""
+        return self.usage.limits
+
+    @property
     def deadline(self) -> float | None:
         """When the run must end, on `time.monotonic()`; None without a limit of time."""
-        return None if self.limits.seconds is None else self.started + self.limits.seconds
+        return self.usage.deadline
 
     @property
     def seconds_left(self) -> float | None:
@@ -83,9 +82,7 @@ class RunContext:
                 'The run was cancelled. Memory holds everything up to this point; '
                 'call the agent again to go on.'
             )
-        used = time.monotonic() - self.started
-        if self.limits.seconds is not None and used >= self.limits.seconds:
-            raise LimitExceeded('seconds', self.limits.seconds, used)
+        self.usage.check_time()
 
 
 _context: ContextVar[RunContext | None] = ContextVar('lagent_run', default=None)
@@ -126,9 +123,8 @@ def run_context(
     Args:
         session_id: the session that a new run is opened for. Inside a run it names another
             session of the same run: limits, usage and cancellation are shared.
-        limits: limits of a new run. Inside a run that was opened with limits they are ignored:
-            the outermost ones decide. Inside one without any they count, for what is used in the
-            ``with`` block, which is charged to the outer run as well.
+        limits: limits of a new run; inside a run, of what is used in the ``with`` block. That is
+            charged to the outer run as well, whose own limits go on to count.
         run_id: name of a new run, which has one of its own by default; inside a run, the name of
             what is in the ``with`` block.
 
@@ -138,15 +134,10 @@ def run_context(
     outer = _context.get()
     session = resolve_session(session_id)
     if outer is None:
-        context = RunContext(session, limits=limits or _NOT_GIVEN)
-    elif limits is not None and outer.limits is _NOT_GIVEN:
-        context = replace(
-            outer,
-            session_id=session,
-            limits=limits,
-            usage=RunUsage(outer=outer.usage),
-            started=time.monotonic(),
-        )
+        context = RunContext(session, usage=RunUsage(limits=limits or NOT_GIVEN))
+    elif limits is not None and limits is not outer.limits:
+        usage = RunUsage(limits=limits, outer=outer.usage)
+        context = replace(outer, session_id=session, usage=usage)
     elif outer.session_id == session:
         context = outer
     else:

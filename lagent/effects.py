@@ -231,7 +231,7 @@ def publish_replayed(
         watcher.replayed(effect)
     _publish(Event('begin', effect, None, context, 0.0, replayed=True))
     if effect.kind == 'model' and not failed:
-        context.usage.count_reply(result, context.limits.prices.get(effect.name))
+        context.usage.count_reply(result, effect.name)
     kind: Literal['error', 'end'] = 'error' if failed else 'end'
     _publish(Event(kind, effect, result, context, elapsed, replayed=True))
 
@@ -368,7 +368,7 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
     finally:
         reset(_running, token)
     if effect.kind == 'model':
-        context.usage.count_reply(result, context.limits.prices.get(effect.name))
+        context.usage.count_reply(result, effect.name)
     running.publish('end', result)
     return result
 
@@ -376,12 +376,13 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
 def _charge(effect: Effect, context: RunContext) -> None:
     context.check()
     if effect.kind == 'model':
-        if context.limits.cost is not None and effect.name not in context.limits.prices:
+        has_cost = any(usage.limits.cost is not None for usage in context.usage.bounded())
+        if has_cost and context.usage.price_of(effect.name) is None:
             raise ConfigError(
                 f'RunLimits(cost=...) needs the price of {effect.name!r}, which was not asked. '
                 f'Name it: prices={{{effect.name!r}: Price(input=..., output=...)}}.'
             )
-        context.usage.count_model_call(context.limits)
+        context.usage.count_model_call()
     else:
         caller = (context.session_id, effect.name)
-        context.usage.count_tool_call(context.limits, caller, repr(effect.payload))
+        context.usage.count_tool_call(caller, repr(effect.payload))

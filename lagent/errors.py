@@ -52,35 +52,40 @@ class LimitExceeded(LagentError):
         limit: name of the field of `RunLimits`.
         allowed: what the limit allows.
         used: what the run has used.
+        by: what has used it, in a few words; ``''`` where that is the run as a whole.
+        usage: the `RunUsage` that the limit bounds; None for a limit of an agent's own, such as
+            `max_turn`. It is not pickled.
     """
 
     code = 'limit_exceeded'
+    usage: Any = None
 
-    def __init__(self, limit: str, allowed: float, used: float) -> None:
+    def __init__(self, limit: str, allowed: float, used: float, by: str = '') -> None:
         super().__init__(
-            f'The run reached its limit {limit}={allowed:g} (used: {used:g}). '
+            f'The run reached its limit {limit}={allowed:g} (used: {used:g}{by and f", by {by}"}). '
             'Memory holds everything up to this point; raise the limit to go on.'
         )
-        self.limit, self.allowed, self.used = limit, allowed, used
+        self.limit, self.allowed, self.used, self.by = limit, allowed, used, by
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.limit, self.allowed, self.used)
+        return type(self), (self.limit, self.allowed, self.used, self.by)
 
 
 class RepeatedCall(LimitExceeded):
     """The same tool call, or the same code, was asked for too many times in a row.
 
-    Raised in place of the call when the limits say ``on_repeat='tell'``. Executors and coders
+    Raised in place of the call, unless the limits say ``on_repeat='raise'``. Executors and coders
     give its words to the model and go on.
     """
 
     code = 'repeated_call'
 
-    def __init__(self, limit: str, allowed: float, used: float) -> None:
-        super().__init__(limit, allowed, used)
+    def __init__(self, limit: str, allowed: float, used: float, by: str = '') -> None:
+        super().__init__(limit, allowed, used, by)
         words = (
-            f'Not run: this is the same call as the last {used:g}, which were run one after the '
-            'other. Its result will not change. Do something else, or answer with what you know.'
+            f'Not run: this is {by or "the same call"} as the last {used:g}, which were run one '
+            'after the other. Its result will not change. Do something else, or answer with what '
+            'you know.'
         )
         self.args = (words,)
 

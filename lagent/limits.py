@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -59,15 +60,15 @@ class RunLimits:
         cost: what model calls may cost together, in the currency of `prices`, as far as the models
             report their tokens. A model that has no price there is not asked.
         prices: of models, by the name that events and traces give them.
-        seconds: wall time, from the start of the outermost agent's call.
+        seconds: wall time, from the start of the call of the agent that has the limits.
         parse_failures: replies in a row, to one question, that no parser could read.
         repeated_calls: identical calls of a tool, or identical code cells, in a row; each session
             and each tool counts for itself.
         on_limit: ``'raise'`` `LimitExceeded`, or ``'return'`` a message of the type ``'limit'``
-            as the outermost agent's answer.
-        on_repeat: what happens to a call beyond `repeated_calls`: ``'raise'`` treats it like any
-            limit; ``'tell'`` doesn't make it and tells the model so. One that doesn't listen is
-            told as many times again, then the limit counts.
+            as the answer of the agent that has the limits.
+        on_repeat: what happens to a call beyond `repeated_calls`: ``'tell'`` doesn't make it and
+            tells the model so, and one that doesn't listen is told as many times again, then the
+            limit counts; ``'raise'`` treats it like any limit.
         on_busy: what a call does whose session is in use by another one: ``'wait'`` for its turn,
             in order, as long as `seconds` allow; or ``'raise'`` `SessionBusy`.
     """
@@ -81,7 +82,7 @@ class RunLimits:
     parse_failures: int | None = 5
     repeated_calls: int | None = 5
     on_limit: OnLimit = 'raise'
-    on_repeat: OnRepeat = 'raise'
+    on_repeat: OnRepeat = 'tell'
     on_busy: OnBusy = 'wait'
 
     def __post_init__(self) -> None:
@@ -99,9 +100,16 @@ class RunLimits:
                 raise ValueError(f'RunLimits.{name} must be positive and finite, got {value!r}')
 
 
+NOT_GIVEN = RunLimits()
+"""Limits that nobody has asked for: by their identity."""
+
+
 @dataclass(slots=True)
 class RunUsage:
-    """What a run has used so far.
+    """What a run has used so far, and what it may use.
+
+    Inside a run that has limits, an agent with limits of its own has a usage of its own: what it
+    uses is charged to both, and must be allowed by both.
 
     Attributes:
         model_calls: calls of a model.
@@ -111,7 +119,9 @@ class RunUsage:
         cost: what they cost, as far as their prices are known.
         parse_failures: replies that could not be parsed.
         repeated_calls: how often the last tool call was made in a row.
+        limits: what may be used.
         outer: usage of the run around this one, to which everything is charged as well.
+        started: `time.monotonic()` when the run began.
     """
 
     model_calls: int = 0
@@ -121,7 +131,9 @@ class RunUsage:
     cost: float = 0.0
     parse_failures: int = 0
     repeated_calls: int = 0
+    limits: RunLimits = field(default=NOT_GIVEN, repr=False, compare=False)
     outer: 'RunUsage | None' = field(default=None, repr=False)
+    started: float = field(default_factory=time.monotonic, repr=False, compare=False)
     # The last call of each caller, as a hash: code may be long, and callers many.
     _last_calls: dict[Hashable, tuple[int, int]] = field(default_factory=dict, repr=False)
 
@@ -130,29 +142,82 @@ class RunUsage:
         """Prompt and completion tokens, together."""
         return self.prompt_tokens + self.completion_tokens
 
-    def count_model_call(self, limits: RunLimits) -> None:
-        """Charge a model call that is about to be made.
+    @property
+    def deadline(self) -> float | None:
+        """When the run must end, on `time.monotonic()`; None without a limit of time."""
+        ends = [
+            usage.started + usage.limits.seconds
+            for usage in self.bounded()
+            if usage.limits.seconds is not None
+        ]
+        return min(ends, default=None)
+
+    def charged(self) -> 'Iterator[RunUsage]':
+        """This usage and those around it, to which everything is charged.
+
+        Yields:
+            The usages, the innermost first.
+        """
+        usage: RunUsage | None = self
+        while usage is not None:
+            yield usage
+            usage = usage.outer
+
+    def bounded(self) -> 'list[RunUsage]':
+        """Those whose limits count: this one, and the ones around it that were given any.
+
+        Returns:
+            The usages, the outermost first.
+        """
+        return [
+            usage for usage in self.charged() if usage is self or usage.limits is not NOT_GIVEN
+        ][::-1]
+
+    def price_of(self, model: str) -> Price | None:
+        """What a model costs, as the innermost limits say that know it.
 
         Args:
-            limits: the run's limits.
+            model: its name.
+
+        Returns:
+            The price; None if nobody has given one.
+        """
+        prices = (usage.limits.prices.get(model) for usage in self.charged())
+        return next(filter(None, prices), None)
+
+    def check_time(self) -> None:
+        """Refuse to go on when the time is over.
+
+        Raises:
+            LimitExceeded: a deadline has passed.
+        """
+        now = time.monotonic()
+        for usage in self.bounded():
+            seconds = usage.limits.seconds
+            if seconds is not None and now >= usage.started + seconds:
+                raise usage._exceeded('seconds', seconds, now - usage.started)
+
+    def count_model_call(self) -> None:
+        """Charge a model call that is about to be made.
 
         Raises:
             LimitExceeded: the call would pass a limit; it is not charged.
         """
         with _charging:
-            _check('model_calls', limits.model_calls, self.model_calls + 1)
-            if limits.tokens is not None and self.tokens >= limits.tokens:
-                raise LimitExceeded('tokens', limits.tokens, self.tokens)
-            if limits.cost is not None and self.cost >= limits.cost:
-                raise LimitExceeded('cost', limits.cost, self.cost)
-            for usage in self._charged():
+            for usage in self.bounded():
+                limits = usage.limits
+                usage._check('model_calls', limits.model_calls, usage.model_calls + 1)
+                if limits.tokens is not None and usage.tokens >= limits.tokens:
+                    raise usage._exceeded('tokens', limits.tokens, usage.tokens)
+                if limits.cost is not None and usage.cost >= limits.cost:
+                    raise usage._exceeded('cost', limits.cost, usage.cost)
+            for usage in self.charged():
                 usage.model_calls += 1
 
-    def count_tool_call(self, limits: RunLimits, caller: Hashable, request: str) -> None:
+    def count_tool_call(self, caller: tuple[Hashable, str], request: str) -> None:
         """Charge a tool call or a code execution that is about to be made.
 
         Args:
-            limits: the run's limits.
             caller: whose calls in a row are compared: the session and the tool's name.
             request: equal for calls that ask for the same thing.
 
@@ -162,51 +227,63 @@ class RunUsage:
         """
         fingerprint = hash(request)
         with _charging:
-            _check('tool_calls', limits.tool_calls, self.tool_calls + 1)
-            last, times = self._last_calls.get(caller, (None, 0))
-            repeated = times + 1 if fingerprint == last else 1
-            allowed = limits.repeated_calls
-            if allowed is not None and limits.on_repeat == 'tell' and repeated > allowed:
-                _check('repeated_calls', 2 * allowed, repeated)
-                self._repeat(caller, fingerprint, repeated)
-                raise RepeatedCall('repeated_calls', allowed, allowed)
-            _check('repeated_calls', allowed, repeated)
-            self._repeat(caller, fingerprint, repeated)
-            for usage in self._charged():
+            bounded = self.bounded()
+            refused = [usage._check_tool_call(caller, fingerprint) for usage in bounded]
+            for usage in bounded:
+                usage.repeated_calls = usage._times(caller, fingerprint)
+                usage._last_calls[caller] = fingerprint, usage.repeated_calls
+            if told := next(filter(None, refused), None):
+                raise told
+            for usage in self.charged():
                 usage.tool_calls += 1
 
-    def count_reply(self, reply: Any, price: Price | None = None) -> None:
-        """Add the tokens that a model's reply reports.
+    def count_reply(self, reply: Any, model: str = '') -> None:
+        """Add the tokens that a model's reply reports, and what they cost.
 
         Args:
             reply: the reply; only one with a `usage` says anything.
-            price: the model's, where it is known.
+            model: the model's name, which has a price or not.
         """
+        known = self.price_of(model)
         with _charging:
             for one in reply if isinstance(reply, list) else [reply]:
                 if (reported := getattr(one, 'usage', None)) is None:
                     continue
-                for usage in self._charged():
+                for usage in self.charged():
                     usage.prompt_tokens += getattr(reported, 'prompt_tokens', None) or 0
                     usage.completion_tokens += getattr(reported, 'completion_tokens', None) or 0
+                    price = usage.limits.prices.get(model, known)
                     usage.cost += 0.0 if price is None else price.of(reported)
 
     def count_parse_failure(self) -> None:
         """Add a reply that could not be parsed."""
         with _charging:
-            for usage in self._charged():
+            for usage in self.charged():
                 usage.parse_failures += 1
 
-    def _repeat(self, caller: Hashable, fingerprint: int, times: int) -> None:
-        self.repeated_calls, self._last_calls[caller] = times, (fingerprint, times)
+    def _check_tool_call(
+        self, caller: tuple[Hashable, str], fingerprint: int
+    ) -> RepeatedCall | None:
+        limits = self.limits
+        self._check('tool_calls', limits.tool_calls, self.tool_calls + 1)
+        allowed, times = limits.repeated_calls, self._times(caller, fingerprint)
+        by = f'the same call of {caller[1]!r}'
+        if allowed is None or times <= allowed or limits.on_repeat == 'raise':
+            self._check('repeated_calls', allowed, times, by)
+            return None
+        self._check('repeated_calls', 2 * allowed, times, by)
+        return RepeatedCall('repeated_calls', allowed, allowed, by)
 
-    def _charged(self) -> 'Iterator[RunUsage]':
-        usage: RunUsage | None = self
-        while usage is not None:
-            yield usage
-            usage = usage.outer
+    def _times(self, caller: Hashable, fingerprint: int) -> int:
+        """How often in a row a call is made, with this time."""
+        last, times = self._last_calls.get(caller, (None, 0))
+        return times + 1 if fingerprint == last else 1
 
+    def _check(self, name: str, allowed: float | None, wanted: float, by: str = '') -> None:
+        if allowed is not None and wanted > allowed:
+            raise self._exceeded(name, allowed, wanted - 1, by)
 
-def _check(name: str, allowed: float | None, wanted: float) -> None:
-    if allowed is not None and wanted > allowed:
-        raise LimitExceeded(name, allowed, wanted - 1)
+    def _exceeded(self, name: str, allowed: float, used: float, by: str = '') -> LimitExceeded:
+        error = LimitExceeded(name, allowed, used, by)
+        error.usage = self
+        return error

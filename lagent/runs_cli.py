@@ -7,7 +7,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lagent.actions.closing import AsyncClosing
+from lagent.actions.hooked import settle
 from lagent.agents.answers import last_answer
 from lagent.console import ConsoleView, printable
 from lagent.effects import subscribe
@@ -414,6 +416,12 @@ def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:
     return partial(function, **(json.loads(arguments) if arguments else {}))
 
 
-def _made(factory: Callable[[], Any]) -> AbstractContextManager[Any]:
-    made = factory()
-    return made if hasattr(made, '__enter__') else nullcontext(made)
+@contextmanager
+def _made(factory: Callable[[], Any]) -> Iterator[Any]:
+    with ExitStack() as stack:
+        made = factory()
+        if isinstance(made, AsyncClosing):
+            stack.callback(settle, made.close)
+        elif hasattr(made, '__enter__'):
+            made = stack.enter_context(made)
+        yield made

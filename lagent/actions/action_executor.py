@@ -12,9 +12,10 @@ from typing import Any
 from lagent._variables import reset
 from lagent.actions.base_action import BaseAction
 from lagent.actions.builtin_actions import FinishAction, InvalidAction, NoAction
+from lagent.actions.closing import AsyncClosing, Closing, close_all
 from lagent.actions.function_tool import as_tool
 from lagent.actions.hooked import AsyncResponder, Responder, settle
-from lagent.actions.json_schema import function_name
+from lagent.actions.toolbox import Action, Toolbox
 from lagent.effects import Effect, within
 from lagent.errors import CONTROL_ERRORS, LagentError, NotDone, RepeatedCall
 from lagent.flow import Flow, arun, call, run
@@ -24,12 +25,9 @@ from lagent.prompts.parsers import ToolStatusCode
 from lagent.schema import (
     ActionReturn,
     ActionStatusCode,
-    ActionValidCode,
     AgentMessage,
     FunctionCall,
 )
-
-Action = BaseAction | dict[str, Any] | Callable[..., Any]
 
 INVALID_ACTION: dict[str, Any] = {'type': InvalidAction}
 NO_ACTION: dict[str, Any] = {'type': NoAction}
@@ -51,7 +49,7 @@ class _Request:
     id: str | None = None
 
 
-class ActionExecutor(Responder):
+class ActionExecutor(Closing, Toolbox, Responder):
     """Calls the tools that a message asks for.
 
     The message's content is a `FunctionCall` or a dict with ``name`` and ``parameters``; the name
@@ -128,71 +126,16 @@ class ActionExecutor(Responder):
         """
         return run(self._call_tool(name, parameters))
 
-    def description(self) -> list[dict[str, Any]]:
-        """What models are told about the tools.
-
-        Returns:
-            A description for each API, named ``Tool.api`` in toolkits.
-        """
-        return [
-            api | {'name': f'{name}.{api["name"]}'} if tool.is_toolkit else dict(api)
-            for name, tool in self.actions.items()
-            for api in tool.description.get('api_list', [tool.description])
-        ]
-
-    def openai_tools(self) -> list[dict[str, Any]]:
-        """The tools as OpenAI-compatible servers take them: ``llm.chat(..., tools=...)``.
-
-        Returns:
-            A function for each API. Names are made of what providers accept: ``Tool.api`` becomes
-            ``Tool-api``, and is called by either.
-        """
-        return [{'type': 'function', 'function': tool} for tool in self._schemas('parameters')]
-
-    def anthropic_tools(self) -> list[dict[str, Any]]:
-        """The tools as Anthropic's API takes them.
-
-        Returns:
-            See `openai_tools`; the dicts have ``input_schema``.
-        """
-        return self._schemas('input_schema')
-
-    def _schemas(self, key: str) -> list[dict[str, Any]]:
-        schemas = [schema for tool in self.actions.values() for schema in _schemas_of(tool)]
-        return [
-            {
-                'name': function_name(api['name']),
-                'description': api.get('description', ''),
-                key: schema,
-            }
-            for api, schema in zip(self.description(), schemas, strict=True)
-        ]
-
-    def keys(self) -> list[str]:
-        """The names of the tools.
-
-        Returns:
-            The names, in the order of the tools.
-        """
-        return list(self.actions)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.actions
-
-    def __setitem__(self, key: str, action: Action) -> None:
-        """Add a tool under its own name; the key is ignored, as in InternLM's."""
-        tool = as_tool(action)
-        self.actions[tool.name] = tool
-
-    def __delitem__(self, name: str) -> None:
-        del self.actions[name]
+    def _closing(self) -> Flow[None]:
+        return close_all(self.actions.values())
 
     def _answer(self, kwargs: dict[str, Any]) -> Callable[[AgentMessage], Flow[AgentMessage]]:
         def one(request: _Request) -> Flow[Any]:
             asked = {'name': request.name, 'parameters': request.parameters}
             token = _call_id.set(request.id)
             try:
-                return (yield from self._ask(self.forward, **asked, **kwargs))
+                result = yield from self._ask(self.forward, **asked, **kwargs)
+                return self._corrected(result, request.name)
             except LagentError as error:
                 error.results = None  # an agent inside of the tool has remembered them
                 raise
@@ -238,7 +181,7 @@ class ActionExecutor(Responder):
             return ActionReturn(inputs, type=str(request.name), errmsg=words, state=state)
         if isinstance(answer, AgentMessage):
             return answer.content
-        return self._helpful(answer, request)
+        return self.explained(answer)
 
     def _requested(self, message: AgentMessage) -> _Request | list[_Request]:
         content, parsed = message.content, message.formatted
@@ -250,19 +193,6 @@ class ActionExecutor(Responder):
         if isinstance(content, list):
             return [_request(one) for one in content]
         return _request(content)
-
-    def _helpful(self, result: Any, request: _Request) -> Any:
-        """A refusal with what the model needs to do better; other results as they are."""
-        if not isinstance(result, ActionReturn):
-            return result
-        hint = ''
-        if result.valid == ActionValidCode.INVALID and result.type == self.invalid_action.name:
-            hint = f'The tools are: {", ".join(api["name"] for api in self.description())}.'
-        elif result.state == ActionStatusCode.ARGS_ERROR:
-            schemas = {tool['name']: tool['parameters'] for tool in self._schemas('parameters')}
-            schema = schemas.get(function_name(str(request.name)), {})
-            hint = f'Send a JSON object of this schema: {json.dumps(schema, ensure_ascii=False)}'
-        return replace(result, errmsg=f'{result.errmsg} {hint}') if hint else result
 
     def _message(self, content: Any, extra_info: dict[str, Any] | None = None) -> AgentMessage:
         return AgentMessage(sender=type(self).__name__, content=content, extra_info=extra_info)
@@ -329,17 +259,6 @@ class ActionExecutor(Responder):
             )
         return result
 
-    def _find(self, name: Any) -> tuple[BaseAction | None, str]:
-        if not isinstance(name, str):
-            return None, 'run'
-        if name in self.actions:
-            return self.actions[name], 'run'
-        if '.' not in name:
-            known = {function_name(api['name']): api['name'] for api in self.description()}
-            name = known.get(name, name)
-        tool_name, _, api = name.partition('.')
-        return self.actions.get(tool_name), api or 'run'
-
     def _use(self, tool: BaseAction, parameters: Any, api: str) -> Flow[Any]:
         return call(settle, tool, parameters, api)
 
@@ -354,7 +273,7 @@ def _told_of_edit(result: ActionReturn, parameters: Any) -> ActionReturn:
     return replace(result, result=[{'type': 'text', 'content': notice}, *(result.result or [])])
 
 
-class AsyncActionExecutor(AsyncResponder, ActionExecutor):
+class AsyncActionExecutor(AsyncClosing, AsyncResponder, ActionExecutor):
     """An `ActionExecutor` that is awaited, as are asynchronous tools and hooks.
 
     Plain tools run in a worker thread, so that they don't hold up the event loop. Cancelling the
@@ -410,10 +329,6 @@ async def _arun_all(flows: list[Flow[Any]]) -> list[Any]:
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
-
-
-def _schemas_of(tool: BaseAction) -> list[dict[str, Any]]:
-    return list(tool.json_schemas().values())
 
 
 def _request(content: Any) -> _Request:

@@ -10,12 +10,14 @@ from lagent._extras import require
 from lagent.actions.base_action import AsyncActionMixin, BaseAction, tool_api
 from lagent.actions.parser import BaseParser, JsonParser
 from lagent.actions.web.answers import words
-from lagent.actions.web.errors import BadReply
+from lagent.actions.web.errors import BadReply, WebTimeout
 from lagent.actions.web.tool import service_client, web_api
+from lagent.context import current_context
 from lagent.portal import blocking
 
 _TIMEOUT = 20.0  # seconds for one request
 _INTERVAL = 3.0  # seconds between requests, as arXiv asks of those who use its API
+_LONGEST = 60.0  # seconds that a request waits for its turn
 _MAX_RESULTS, _MAX_AUTHORS = 100, 50
 _ATOM = '{http://www.w3.org/2005/Atom}'
 
@@ -38,12 +40,24 @@ class _Pace:
         self._next = 0.0
         self._lock = threading.Lock()
 
-    async def turn(self) -> None:
+    async def turn(self, longest: float) -> None:
+        """Wait for a turn, for so many seconds at most; one that is too far away is not taken."""
         with self._lock:
             now = time.monotonic()
             begins = max(now, self._next)
+            if begins - now > longest:
+                raise WebTimeout(
+                    f'Too many others wait for this service: the next turn is in '
+                    f'{begins - now:.0f} s. Ask again later, and for one thing at a time.'
+                )
             self._next = begins + self.interval
-        await asyncio.sleep(begins - now)
+        try:
+            await asyncio.sleep(begins - now)
+        except asyncio.CancelledError:
+            with self._lock:
+                if self._next == begins + self.interval:  # nobody stands behind it
+                    self._next = begins
+            raise
 
 
 class _ArxivSearch(BaseAction):
@@ -97,7 +111,9 @@ class AsyncArxivSearch(AsyncActionMixin, _ArxivSearch):
             :class:`dict`: article information
                 * content (str): date, title, authors, URL and summary of some articles
         """
-        await self.pace.turn()
+        run = current_context()
+        left = None if run is None else run.seconds_left
+        await self.pace.turn(_LONGEST if left is None else min(left, _LONGEST))
         asked = {
             'search_query': query[: self.max_query_len],
             'max_results': self.top_k_results,

@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from lagent.actions.interpreter import AsyncInterpreter, CellResult, SandboxError, carried
 from lagent.actions.sandbox_sessions import Readiness
-from lagent.context import resolve_session
 from lagent.flow import Flow, arun, call
 from lagent.portal import PortalError, get_portal
 
@@ -154,21 +153,6 @@ class Cells(AsyncInterpreter):
             Their ids.
         """
         return {session for _, session in self._preparations.open_boxes()}
-
-    async def restart(self, session: Hashable | None = None) -> None:
-        """Forget a session's variables and keep its files.
-
-        Args:
-            session: the session; one without a sandbox has nothing to forget.
-
-        Raises:
-            SandboxError: the kernel could not be replaced; restarting again tries it again.
-        """
-        wanted = resolve_session(session)
-        for box, its_session in self._preparations.open_boxes():
-            if its_session == wanted:
-                self._preparations.forget(box, kernel=True)
-                await box.restart()
 
     async def restart_all(self) -> None:
         """Forget the variables of all sessions and keep their files."""

@@ -3,10 +3,11 @@
 import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from lagent.actions.base_action import AsyncActionMixin, BaseAction
 from lagent.actions.cells import Cells, SandboxOptions, on_portal
+from lagent.actions.closing import AsyncClosing, Closing
 from lagent.actions.parser import BaseParser, JsonParser
 from lagent.flow import Flow, call
 from lagent.portal import get_portal
@@ -14,7 +15,7 @@ from lagent.portal import get_portal
 _LONGEST = 3600.0  # seconds that a model may ask for
 
 
-class CodeTool(BaseAction):
+class CodeTool(Closing, BaseAction):
     """A tool that runs code in sandboxes, one a session.
 
     The sandboxes are removed when the tool is closed, when nobody refers to it any more, and at
@@ -48,37 +49,16 @@ class CodeTool(BaseAction):
         self._cells = Cells(options, timeout, setup, folder, max_sessions)
         weakref.finalize(self, self._cells.abandon).atexit = False
 
-    def close(self) -> None:
-        """Remove the sandboxes; the tool can't be used any more.
-
-        Raises:
-            SandboxError: a sandbox could not be removed; closing again tries it again.
-        """
-        get_portal().call(self._cells.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        get_portal().call(self._cells.close)
+    def _closing(self) -> Flow[None]:
+        return self._at(self._cells.close)
 
     def _at(self, fn: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Flow[Any]:
         """The flow of a coroutine on the portal's loop, where the sandboxes live."""
         return call(get_portal().call, fn, *args)
 
 
-class AsyncCodeTool(AsyncActionMixin, CodeTool):
+class AsyncCodeTool(AsyncClosing, AsyncActionMixin, CodeTool):
     """A `CodeTool` whose APIs are coroutines."""
-
-    async def close(self) -> None:  # type: ignore[override]
-        """See `CodeTool.close`."""
-        await on_portal(self._cells.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     def _at(self, fn: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Flow[Any]:
         return call(on_portal, fn, *args)

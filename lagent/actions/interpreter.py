@@ -93,17 +93,17 @@ class Interpreter(Responder, Sandboxes):
 
     Args:
         policy: what each sandbox may use and do.
-        backend: what isolates it: ``'docker'``, another back end's name, or a back end.
+        backend: what isolates it: a back end's name, or a back end; ``'docker'`` by default.
         manager: the sandboxes to use instead of own ones, under the ids of the sessions (see
-            `lasting_name` for those that are no text). It is not closed with the interpreter, and
+            `lasting_name` for those that are no text). It is not closed with the interpreter.
             `policy`, `backend`, `image`, `max_sessions`, `warm`, `unsafe` and `survival` are its
-            own.
+            own and can't be given beside it.
         timeout: wall clock of one cell, in seconds; the policy's by default.
         files: path of a file, or several, to put into each new sandbox.
         name: the sender of the answers.
         image: the Docker image; the project's own by default.
         workspace: where a container has its workspace; elsewhere it is where the back end has it.
-        max_sessions: how many sessions may have a sandbox at once.
+        max_sessions: how many sessions may have a sandbox at once; 32 by default.
         warm: how many sandboxes more are started ahead, for new sessions to take.
         tighten: returns the fields of the policy that are stricter for a session, each time anew.
         unsafe: allows a back end that does not isolate.
@@ -115,12 +115,15 @@ class Interpreter(Responder, Sandboxes):
             new one and tells the model what is lost; ``'rerun'`` runs the recorded cells in it
             again first; ``'snapshot'`` keeps copies of variables and files after each cell, puts
             them into the new one, and tells the model what could not be kept.
+
+    Raises:
+        ValueError: an argument is the manager's own.
     """
 
     def __init__(
         self,
         policy: SandboxPolicy | None = None,
-        backend: Any = 'docker',
+        backend: Any = None,
         manager: Any = None,
         timeout: float | None = None,
         files: Source | Iterable[Source] = (),
@@ -128,7 +131,7 @@ class Interpreter(Responder, Sandboxes):
         *,
         image: str | None = None,
         workspace: str | None = None,
-        max_sessions: int = 32,
+        max_sessions: int | None = None,
         warm: int = 0,
         tighten: Callable[[Hashable], Mapping[str, Any]] | None = None,
         unsafe: bool = False,
@@ -244,8 +247,7 @@ class Interpreter(Responder, Sandboxes):
 
     @property
     def _has_network(self) -> bool:
-        policy = self.policy if self._owns_manager else getattr(self._manager, 'policy', None)
-        return getattr(policy, 'network', 'none') != 'none'
+        return self.policy.network != 'none'
 
     def _edited(self, code: str) -> Flow[CellResult]:
         result = yield from self._cell(code, self.timeout)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lagent.errors import LagentError
+from lagent.prompts.parsers.json_lenient import loads
 
 if TYPE_CHECKING:
     from lagent.actions.base_action import BaseAction
@@ -96,7 +97,7 @@ class BaseParser:
 
 
 class JsonParser(BaseParser):
-    """Arguments as a JSON object: a dict, its text, or a fenced block with the text."""
+    """Arguments as a JSON object: a dict, or its text as models write it; see `json_lenient`."""
 
     PARAMETER_DESCRIPTION = (
         'Pass the arguments of this tool as one JSON object {key: value}, '
@@ -119,9 +120,9 @@ class JsonParser(BaseParser):
         arguments = inputs
         if isinstance(inputs, str):
             try:
-                arguments = json.loads(_unfenced(inputs))
-            except (ValueError, RecursionError) as error:
-                raise ParseError(f'invalid json format: {_shortened(inputs)}') from error
+                arguments = loads(inputs)
+            except ValueError as error:
+                raise ParseError(f'invalid json format: {_shortened(inputs)} ({error})') from error
         if not isinstance(arguments, dict):
             raise ParseError(
                 f'invalid json format: {_shortened(inputs)} is no {{key: value}} object'
@@ -176,15 +177,6 @@ class TupleParser(BaseParser):
         return {
             parameter['name']: value for parameter, value in zip(parameters, values, strict=False)
         }
-
-
-def _unfenced(text: str) -> str:
-    text = text.strip()
-    if text.endswith('```'):
-        text = text[:-3]
-        if text.startswith('```'):
-            text = text.partition('\n')[2]
-    return text
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -48,12 +48,12 @@ class _PPT(BaseAction):
         description: dict[str, Any] | None = None,
         parser: type[BaseParser] = JsonParser,
         *,
-        folder: str | os.PathLike[str] | None = None,
+        folder: str | os.PathLike[str] = '.',
         allow_networks: Iterable[str] = (),
     ) -> None:
         super().__init__(description, parser)
         self.theme_mapping = theme_mapping or THEME_MAPPING
-        self.folder = None if folder is None else Path(folder).resolve()
+        self.folder = Path(folder).resolve()
         self._client = HttpClient(
             HttpLimits(timeout=20.0, max_bytes=MAX_BYTES, max_redirects=5),
             guard=AddressGuard(allow_networks),
@@ -83,7 +83,7 @@ class _PPT(BaseAction):
         if not path.is_absolute():
             raise ValueError(f'The location must be an absolute path, unlike {location!r:.200}.')
         path = path.resolve()
-        if self.folder is not None and not path.is_relative_to(self.folder):
+        if not path.is_relative_to(self.folder):
             raise ValueError(f'The location must be in {str(self.folder)!r}.')
         return path
 
@@ -212,8 +212,8 @@ class PPT(_PPT):
             ``single`` of a page with text, ``two`` of a page with text and image.
         description: replaces what models are told.
         parser: class that reads the inputs.
-        folder: the only folder in which files are written and pictures read; without one, the
-            model chooses among all that this process may.
+        folder: the only folder in which files are written and pictures read; by default the one
+            that this process works in.
         allow_networks: networks beside the public internet that pictures may be fetched from.
     """
 

@@ -196,7 +196,7 @@ class Preparations:
             kernel: whether its kernel is a new one.
             files: whether it has none of its files any more.
         """
-        ready = self._readiness[box]
+        ready = self._readiness.get(box, Readiness(None))
         ready.set_up = ready.set_up and not kernel
         ready.supplied = ready.supplied and not files
 

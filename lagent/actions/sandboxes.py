@@ -6,9 +6,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import sandbox
+from lagent.actions.closing import AsyncClosing, Closing
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import resolve_session
 from lagent.effects import Effect, beside, is_offline
@@ -36,8 +37,12 @@ def policy_for_data(variant: Variant | None = None) -> SandboxPolicy:
     return SandboxPolicy(variant=variant or sandbox.best_variant())
 
 
-class Sandboxes:
-    """One sandbox a session, and the files in it; see `Interpreter` for the arguments."""
+class Sandboxes(Closing):
+    """One sandbox a session, and the files in it; see `Interpreter` for the arguments.
+
+    Closed, it removes its sandboxes and can't be used any more. One that could not be removed is a
+    `SandboxError`; closing again tries it again.
+    """
 
     name: str
     _manager_class: ClassVar[str] = 'SandboxManager'
@@ -46,32 +51,39 @@ class Sandboxes:
     def __init__(
         self,
         policy: SandboxPolicy | None = None,
-        backend: Any = 'docker',
+        backend: Any = None,
         manager: Any = None,
         files: Source | Iterable[Source] = (),
         *,
         image: str | None = None,
         workspace: str | None = None,
-        max_sessions: int = 32,
+        max_sessions: int | None = None,
         warm: int = 0,
         tighten: Callable[[Hashable], Mapping[str, Any]] | None = None,
         unsafe: bool = False,
         survival: sandbox.Survival | None = None,
     ) -> None:
-        self.policy = policy or SandboxPolicy()
-        self.tighten = tighten
-        self.initial_files = _paths(files)
-        if workspace is not None and backend == 'docker':
-            backend = sandbox.DockerBackend(image=image, workspace=workspace)
-        self._options = {
-            'policy': self.policy,
+        options = {
+            'policy': policy,
             'backend': backend,
             'image': image,
             'max_sessions': max_sessions,
-            'warm': warm,
-            'unsafe': unsafe,
+            'warm': warm or None,
+            'unsafe': unsafe or None,
             'survival': survival,
         }
+        self._options = {name: value for name, value in options.items() if value is not None}
+        if manager is not None and (own := [*self._options]):
+            raise ValueError(
+                f'the sandboxes of a manager have their own {", ".join(own)}: give it them'
+            )
+        self.policy: SandboxPolicy = policy or SandboxPolicy()
+        if manager is not None:
+            self.policy = manager.policy
+        self.tighten = tighten
+        self.initial_files = _paths(files)
+        if workspace is not None and backend in (None, 'docker'):
+            self._options['backend'] = sandbox.DockerBackend(image=image, workspace=workspace)
         of_manager = survival if manager is None else getattr(manager, 'survival', None)
         self._survives = of_manager is not None
         self._manager = manager
@@ -86,8 +98,8 @@ class Sandboxes:
 
         None where code finds other libraries: with a manager, an image or a back end of one's own.
         """
-        options = self._options
-        if not self._owns_manager or options['image'] is not None or options['backend'] != 'docker':
+        backend = self._options.get('backend', 'docker')
+        if not self._owns_manager or 'image' in self._options or backend != 'docker':
             return None
         return self.policy.variant, self.policy.packages
 
@@ -126,8 +138,31 @@ class Sandboxes:
         Returns:
             The path of the copy.
         """
-        path: Path = run(self._download(name, to, session_id))
+        path: Path = run(self._from_file('download', name, session_id, to=to))
         return path
+
+    def read(self, name: str, session_id: Hashable | None = None) -> bytes:
+        """The content of a file of a session.
+
+        Args:
+            name: the file's path in the sandbox.
+            session_id: the session; inside an agent's call its session, else 0.
+
+        Returns:
+            Its bytes.
+        """
+        content: bytes = run(self._from_file('read', name, session_id))
+        return content
+
+    def restart(self, session_id: Hashable | None = None) -> None:
+        """Forget the variables and imports of a session, if it has a sandbox; files are kept.
+
+        A recorded run does not know of it.
+
+        Args:
+            session_id: the session; inside an agent's call its session, else 0.
+        """
+        run(self._restart(session_id))
 
     def interrupt(self, session_id: Hashable | None = None) -> None:
         """Interrupt the cell that a session is running, if there is one.
@@ -145,19 +180,12 @@ class Sandboxes:
         """
         run(self._close_session(session_id))
 
-    def close(self) -> None:
-        """Remove all sandboxes; no method can be called any more.
-
-        Raises:
-            SandboxError: a sandbox could not be removed; closing again tries it again.
-        """
-        run(self._close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def __repr__(self) -> str:
+        where = f'backend={self._options.get("backend", "docker")!r}'
+        if not self._owns_manager:
+            where = f'manager={self._manager!r}'
+        network = self.policy.network
+        return f'{type(self).__name__}(name={self.name!r}, {where}, network={network!r})'
 
     def _sandboxes(self) -> Any:
         with self._lock:
@@ -212,15 +240,16 @@ class Sandboxes:
         asking: Flow[list[FileInfo]] = self._in_session('files', session)
         return (yield from self._beside('files', None, asking, session, idempotent=True))
 
-    def _download(self, name: str, to: Source, session: Hashable | None) -> Flow[Path]:
+    def _from_file(
+        self, method: str, name: str, session: Hashable | None, **options: Any
+    ) -> Flow[Any]:
         if is_offline('kernel'):
             raise NotCaptured(
                 f'Cassettes do not hold the contents of files, and in a replay there is no sandbox '
                 f'to take {name!r} from. Let a cell print what the test is about, or use '
                 'replay(..., strict=True).'
             )
-        path: Path = yield from self._in_session('download', session, name, to=to)
-        return path
+        return (yield from self._in_session(method, session, name, **options))
 
     def _beside(
         self, method: str, asked: Any, flow: Flow[T], session: Hashable | None, **options: Any
@@ -257,23 +286,35 @@ class Sandboxes:
         yield from self._gave(box, given)
         return uploaded
 
-    def _interrupt(self, session: Hashable | None) -> Flow[None]:
+    def _open_sandbox(self, session: Hashable | None) -> Flow[Any]:
+        """The flow of a session's sandbox; None without one."""
         manager = self._manager
-        if manager and self._name(session) in (yield from call(manager.sessions)):
-            box = yield from self._sandbox(manager, resolve_session(session))
+        if manager is None or self._name(session) not in (yield from call(manager.sessions)):
+            return None
+        return (yield from self._sandbox(manager, resolve_session(session)))
+
+    def _interrupt(self, session: Hashable | None) -> Flow[None]:
+        box = yield from self._open_sandbox(session)
+        if box is not None:
             yield from call(box.interrupt)
+
+    def _restart(self, session: Hashable | None) -> Flow[None]:
+        box = yield from self._open_sandbox(session)
+        if box is not None:
+            self._preparations.forget(box, kernel=True)
+            yield from call(box.restart)
 
     def _close_session(self, session: Hashable | None) -> Flow[None]:
         if self._manager is not None:
             yield from call(self._manager.close_session, self._name(session))
 
-    def _close(self) -> Flow[None]:
+    def _closing(self) -> Flow[None]:
         self._closed = True
         if self._owns_manager and self._manager is not None:
             yield from call(self._manager.close)
 
 
-class AsyncSandboxes(Sandboxes):
+class AsyncSandboxes(AsyncClosing, Sandboxes):
     """`Sandboxes` whose methods are coroutines."""
 
     _manager_class = 'AsyncSandboxManager'
@@ -295,7 +336,21 @@ class AsyncSandboxes(Sandboxes):
         self, name: str, to: Source, session_id: Hashable | None = None
     ) -> Path:
         """See `Sandboxes.download`."""
-        return await arun(self._download(name, to, session_id))
+        path: Path = await arun(self._from_file('download', name, session_id, to=to))
+        return path
+
+    async def read(  # type: ignore[override]
+        self, name: str, session_id: Hashable | None = None
+    ) -> bytes:
+        """See `Sandboxes.read`."""
+        content: bytes = await arun(self._from_file('read', name, session_id))
+        return content
+
+    async def restart(  # type: ignore[override]
+        self, session_id: Hashable | None = None
+    ) -> None:
+        """See `Sandboxes.restart`."""
+        await arun(self._restart(session_id))
 
     async def interrupt(  # type: ignore[override]
         self, session_id: Hashable | None = None
@@ -308,16 +363,6 @@ class AsyncSandboxes(Sandboxes):
     ) -> None:
         """See `Sandboxes.close_session`."""
         await arun(self._close_session(session_id))
-
-    async def close(self) -> None:  # type: ignore[override]
-        """See `Sandboxes.close`."""
-        await arun(self._close())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
 
 def _paths(paths: Source | Iterable[Source]) -> list[Path]:

@@ -1,16 +1,16 @@
 """The agent that answers questions about the user's files with code, tables and plots."""
 
-import asyncio
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import unquote
 
 from lagent.actions.interpreter import SandboxError
 from lagent.actions.sandboxes import Sources
 from lagent.agents.coder import AsyncCoder
+from lagent.agents.seams import Config, Model
 from lagent.agents.workspace import (
     HIDDEN,
     REVIEW,
@@ -63,7 +63,7 @@ class DataAnalyst(WorkspaceCoder):
 
     def __init__(
         self,
-        llm: Any = None,
+        llm: Model | Config | None = None,
         interpreter: Any = None,
         template: Any = None,
         *,
@@ -184,8 +184,8 @@ class DataAnalyst(WorkspaceCoder):
 
         Raises:
             ExtraMissing: the extra `notebook` is not installed.
-            FileExistsError: a file of the host that is not from this session would be replaced;
-                nothing was written.
+            FileExistsError: a file of the host would be replaced that is neither a notebook from
+                an export nor a file of this session; nothing was written.
             ValueError: the path doesn't end in ``.ipynb``.
         """
         return run(self._in_turn(session_id, self._export, path))
@@ -256,14 +256,8 @@ class DataAnalyst(WorkspaceCoder):
         return history[last_question(history, self.agent.name) or 0 :]
 
 
-async def _in_thread(fn: Callable[..., Any], *args: Any) -> Any:
-    return await asyncio.to_thread(fn, *args)
-
-
 class AsyncDataAnalyst(AsyncCoder, DataAnalyst):
     """A `DataAnalyst` whose methods are coroutines."""
-
-    _blocking: ClassVar[Callable[..., Any]] = staticmethod(_in_thread)
 
     async def upload(  # type: ignore[override]
         self, paths: Sources, session_id: Hashable | None = None

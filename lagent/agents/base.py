@@ -8,13 +8,16 @@ import copy
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from lagent.actions.closing import AsyncClosing
 from lagent.actions.hooked import settle
 from lagent.agents import unanswered
 from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.layer import Layer
-from lagent.agents.limit_answer import limit_answer
+from lagent.agents.limit_answer import given_limit, limit_answer
+from lagent.agents.seams import Aggregator, Config, Instruction, Model, OutputParser
+from lagent.agents.session_argument import session_argument
 from lagent.agents.sessions import exclusive, is_inside, wait_async, wait_blocking
 from lagent.context import RunContext, current_context, resolve_session, run_context
 from lagent.effects import Effect, perform
@@ -27,6 +30,11 @@ from lagent.memory import Memory, MemoryManager
 from lagent.schema import AgentMessage
 from lagent.utils import create_object
 from lagent.watch import watched_call
+
+if TYPE_CHECKING:
+    from lagent.journal.recording import Approver, OnUnknown
+    from lagent.journal.redact import Redactor
+    from lagent.journal.runs import Where
 
 MEMORY: dict[str, Any] = {'type': Memory}
 AGGREGATOR: dict[str, Any] = {'type': DefaultAggregator}
@@ -41,7 +49,8 @@ class Agent(Layer):
     ``'no_answer'``. A call without a message asks the marked question once more.
 
     Attributes:
-        llm: the model; any object with a `chat(messages, **kwargs)`.
+        llm: the model; any object with a `chat(messages, **kwargs)`. One that was made of a
+            configuration dict is closed with the agent.
         template: the system instruction: a text, one message dict, a list of them, or a
             `PromptTemplate`.
         memory: the agent's memories by session; None when it keeps none.
@@ -49,30 +58,37 @@ class Agent(Layer):
         aggregator: turns memory into the list of messages that the model is given.
         name: the sender of the agent's answers; the class's name by default.
         description: what the agent is for.
-        limits: what a run may use when this agent is the outermost one that has any.
+        limits: what a run may use; see `RunLimits`.
+        max_sessions: how many sessions are remembered; see `MemoryManager`.
         redactor: a `lagent.journal.Redactor` for its recorded runs that are given none, such as
             those that ``lagent runs resume`` goes on with; None for the usual rules.
     """
 
-    redactor: Any = None
+    llm: Any = None
+    redactor: 'Redactor | None' = None
+    _part_names: ClassVar[frozenset[str]] = frozenset({'llm'})
+    _owns_llm = False
 
     def __init__(
         self,
-        llm: Any = None,
-        template: Any = None,
+        llm: Model | Config | None = None,
+        template: Instruction | None = None,
         memory: dict[str, Any] | Memory | None = MEMORY,
-        output_format: Any = None,
-        aggregator: Any = AGGREGATOR,
+        output_format: OutputParser | Config | None = None,
+        aggregator: Aggregator | Config = AGGREGATOR,
         name: str | None = None,
         description: str | None = None,
         hooks: list[Hook | dict[str, Any]] | Hook | dict[str, Any] | None = None,
         limits: RunLimits | None = None,
+        max_sessions: int | None = None,
     ) -> None:
         super().__init__(hooks)
         self.name = name or type(self).__name__
         self.llm = create_object(llm)
+        self._owns_llm = self.llm is not llm
         self.template = template
-        self.memory = None if memory is None else MemoryManager(memory)
+        self.memory = None if memory is None else MemoryManager(memory, max_sessions)
+        self.max_sessions = max_sessions
         self.output_format = create_object(output_format)
         self.aggregator = create_object(aggregator)
         self.description = description
@@ -100,12 +116,12 @@ class Agent(Layer):
     def run(
         self,
         *message: str | AgentMessage,
-        journal: Any,
+        journal: 'Where',
         run_id: str | None = None,
         session_id: Hashable | None = None,
-        approval: Any = None,
-        on_unknown: Literal['tell', 'suspend'] | None = None,
-        redactor: Any = None,
+        approval: 'Approver | None' = None,
+        on_unknown: 'OnUnknown | None' = None,
+        redactor: 'Redactor | None' = None,
         factory: str = '',
         **kwargs: Any,
     ) -> Any:
@@ -156,7 +172,7 @@ class Agent(Layer):
             partial(recorded_turn, self, message, session_id, kwargs, journal, options)
         )
 
-    def rerun(self, run_id: str, *, journal: Any, redactor: Any = None) -> Any:
+    def rerun(self, run_id: str, *, journal: 'Where', redactor: 'Redactor | None' = None) -> Any:
         """Answer once more what a recorded run was asked, from its journal alone.
 
         The agent's code, prompts and parsers are those of now; what models, tools and sandboxes
@@ -211,6 +227,10 @@ class Agent(Layer):
         if self.memory is not None:
             self.memory.add(message, session_id=session_id)
 
+    def _own_parts(self) -> list[Any]:
+        # A model that was given may be another agent's as well, and is slow to load.
+        return [part for part in super()._own_parts() if self._owns_llm or part is not self.llm]
+
     def _turn(
         self,
         messages: tuple[Any, ...],
@@ -222,15 +242,14 @@ class Agent(Layer):
         outer = current_context()
         is_outermost = not is_inside()
         with run_context(session, self.limits) as context:
-            decides = is_outermost or outer is None or context.limits is not outer.limits
-            gives_limits = decides and context.limits.on_limit == 'return'
-            books = self._keep_books(messages, context, kwargs, gives_limits=gives_limits)
+            given = partial(given_limit, context, outer, is_outermost)
+            books = self._keep_books(messages, context, kwargs, given)
             books = books if keep is None else keep(books)
             turn = exclusive(self, context, books, self._wait_turn, stream_)
             try:
                 return (yield from watched_call(self, context, turn))
             except LimitExceeded as limit:
-                if not gives_limits:
+                if given(limit) is None:
                     raise
                 return limit_answer(limit, self.name)
 
@@ -244,8 +263,7 @@ class Agent(Layer):
         messages: tuple[Any, ...],
         context: RunContext,
         kwargs: dict[str, Any],
-        *,
-        gives_limits: bool,
+        given: Callable[[BaseException], LimitExceeded | None],
     ) -> Flow[AgentMessage]:
         session_id = context.session_id
         inputs = [_as_message(message) for message in messages]
@@ -257,11 +275,12 @@ class Agent(Layer):
         try:
             answer = yield from self._answer(inputs, session_id, kwargs)
         except BaseException as error:
-            if not (gives_limits and isinstance(error, LimitExceeded)):
+            limit = given(error)
+            if limit is None:
                 if question is not None:
                     unanswered.mark(question, error)
                 raise
-            answer = limit_answer(error, self.name)
+            answer = limit_answer(limit, self.name)
         self.update_memory(answer, session_id)
         answer = answer.model_copy(deep=True)
         for hook in tuple(self._hooks.values()):
@@ -320,10 +339,11 @@ class Agent(Layer):
         return self.llm.chat(prompt, **kwargs)
 
 
-class AsyncAgent(Agent):
+class AsyncAgent(AsyncClosing, Agent):
     """An `Agent` whose `__call__` and `forward` are coroutines.
 
-    Its model's `chat` is given the session id as second argument and may be a coroutine.
+    Its model's `chat` may be a coroutine, and is given the session if it has a parameter
+    `session_ids`.
     """
 
     async def __call__(  # type: ignore[override]
@@ -345,7 +365,8 @@ class AsyncAgent(Agent):
     _wait_turn = staticmethod(wait_async)
 
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
-        return self.llm.chat(prompt, session_id, **kwargs)
+        chat = self.llm.chat
+        return chat(prompt, **session_argument(chat, session_id), **kwargs)
 
 
 def model_effect(llm: Any, prompt: Any) -> Effect:

@@ -2,11 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from lagent.actions.hooked import Responder
-from lagent.agents.base import MEMORY, Agent, AsyncAgent
-from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
+from lagent.agents.base import AGGREGATOR, MEMORY, Agent, AsyncAgent
+from lagent.agents.seams import Aggregator, Config, Instruction, Model, OutputParser
+from lagent.agents.tool_loop import AsyncToolAgent, OnMaxTurn, ToolAgent
 from lagent.flow import Flow, call
 from lagent.memory import Memory
 from lagent.prompts.parsers import CodeParser, ToolStatusCode
@@ -78,6 +79,7 @@ class Coder(ToolAgent):
             a message of the type ``'limit'``.
     """
 
+    _part_names = Agent._part_names | {'interpreter'}
     _agent_type: ClassVar[type[Agent]] = _Writer
     _interpreter: ClassVar[str] = 'lagent.actions.Interpreter'
     _closing_replies = 1
@@ -85,13 +87,16 @@ class Coder(ToolAgent):
 
     def __init__(
         self,
-        llm: Any = None,
+        llm: Model | Config | None = None,
         interpreter: Any = None,
-        template: Any = CODER_PROMPT,
+        template: Instruction | None = CODER_PROMPT,
         memory: dict[str, Any] | Memory | None = MEMORY,
-        output_format: Any = PARSER,
+        output_format: OutputParser | Config | None = PARSER,
         finish_condition: Callable[[AgentMessage], bool] = has_no_code,
         max_turn: int = 10,
+        *,
+        on_max_turn: OnMaxTurn = 'raise',
+        aggregator: Aggregator | Config = AGGREGATOR,
         **kwargs: Any,
     ) -> None:
         """Build the coder.
@@ -105,21 +110,29 @@ class Coder(ToolAgent):
             output_format: parser of the model's replies.
             finish_condition: see the class.
             max_turn: see the class.
-            kwargs: `on_max_turn`, and see `Agent`; an aggregator is the inner agent's.
+            on_max_turn: see the class.
+            aggregator: makes the messages for the model; the inner agent's.
+            kwargs: see `Agent`.
 
         Raises:
             TypeError: the interpreter is asynchronous and the coder is not, or the reverse.
-            ValueError: `max_turn` is less than 1.
+            ValueError: `max_turn` is less than 1, or there is no such `on_max_turn`.
         """
-        inner = {'aggregator': kwargs.pop('aggregator')} if 'aggregator' in kwargs else {}
         super().__init__(
             finish_condition=finish_condition,
             max_turn=max_turn,
+            on_max_turn=on_max_turn,
             memory=memory,
-            **{'on_max_turn': 'raise', **kwargs},
+            **kwargs,
         )
         self.agent = self._agent_type(
-            llm, template, memory, output_format=output_format, name=self.name, **inner
+            llm,
+            template,
+            memory,
+            output_format,
+            aggregator,
+            name=self.name,
+            max_sessions=self.max_sessions,
         )
         self.interpreter = create_object(interpreter or {'type': self._interpreter})
         self._check_interpreter()
@@ -156,21 +169,9 @@ class Coder(ToolAgent):
         sender = getattr(self.interpreter, 'name', 'interpreter')
         return AgentMessage(sender=sender, content=words, type='interpreter')
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.interpreter.close()
-
 
 class AsyncCoder(AsyncToolAgent, Coder):
     """A `Coder` whose `__call__` and `forward` are coroutines."""
 
     _agent_type = _AsyncWriter
     _interpreter = 'lagent.actions.AsyncInterpreter'
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.interpreter.close()

@@ -16,6 +16,7 @@ from lagent.agents.plugin_prompt import (
     PLUGIN_CN,
     get_plugin_prompt,
 )
+from lagent.agents.seams import Config, Model
 from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
 from lagent.flow import Flow, call
 from lagent.hooks import InternLMActionProcessor
@@ -61,7 +62,7 @@ class AgentForInternLM(ToolAgent):
 
     def __init__(
         self,
-        llm: Any,
+        llm: Model | Config | None,
         plugins: Any = None,
         interpreter: Any = None,
         template: Any = None,
@@ -103,6 +104,7 @@ class AgentForInternLM(ToolAgent):
             output_format=output_format or _stock_parser(tools, interpreter),
             aggregator=aggregator,
             hooks=hooks,
+            max_sessions=self.max_sessions,
         )
         self.plugin_executor = self._executor(tools, action_hooks)
         self.interpreter_executor = self._executor(interpreter, action_hooks)
@@ -184,7 +186,7 @@ class MathCoder(AgentForInternLM):
 
     def __init__(
         self,
-        llm: Any,
+        llm: Model | Config | None,
         interpreter: Any = None,
         template: Any = None,
         memory: dict[str, Any] | Memory | None = MEMORY,

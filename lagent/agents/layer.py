@@ -2,19 +2,25 @@
 
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, Self
+from reprlib import recursive_repr
+from typing import Any, ClassVar, Self
 
+from lagent.actions.closing import Closing, close_all
 from lagent.agents.state import StateDict
+from lagent.flow import Flow
 from lagent.hooks import Hookable
 from lagent.memory import Memory, MemoryManager
 
 
-class Layer(Hookable):
+class Layer(Closing, Hookable):
     """An object whose layers among its attributes are its children.
 
     Assigning a layer to an attribute registers it, assigning something else or deleting the
     attribute takes it out again, as in `torch.nn.Module`. Layers inside plain lists or dicts are
     not seen.
+
+    A layer that is closed closes its children and what runs their tools and code. It may be used
+    again as far as those may.
 
     Attributes:
         name: the name under which the layer speaks; None for a mere container.
@@ -24,6 +30,8 @@ class Layer(Hookable):
     name: str | None = None
     memory: MemoryManager | None = None
     _agents: dict[str, 'Layer']
+    _part_names: ClassVar[frozenset[str]] = frozenset()
+    _is_closing = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Prepare the register of children."""
@@ -157,6 +165,27 @@ class Layer(Hookable):
             if target.memory is not None:
                 target.memory.reset(session_id)
 
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        """Name and object of what the layer works with: children, executors, an agent's model."""
+        yield from self.named_children()
+        for name, value in vars(self).items():
+            is_executor = isinstance(value, Hookable) and not isinstance(value, Layer)
+            if is_executor or (name in self._part_names and value is not None):
+                yield name, value
+
+    def _own_parts(self) -> list[Any]:
+        """What is closed with the layer."""
+        return [part for _, part in self._parts()]
+
+    def _closing(self) -> Flow[None]:
+        if self._is_closing:  # it is below itself
+            return
+        self._is_closing = True
+        try:
+            yield from close_all(self._own_parts())
+        finally:
+            self._is_closing = False
+
     def _memories(self) -> Iterator[tuple[str, MemoryManager]]:
         for path, layer in self.named_layers():
             if layer.memory is not None:
@@ -166,11 +195,10 @@ class Layer(Hookable):
         named = '' if self.name is None else f'name={self.name!r}'
         return f'{type(self).__name__}({named})'
 
+    @recursive_repr()
     def __repr__(self) -> str:
         title = f'{type(self).__name__}(' if self.name is None else f'{self._title()}('
-        children = [
-            f'({name}): {child!r}'.replace('\n', '\n  ') for name, child in self.named_children()
-        ]
-        if not children:
+        parts = [f'({name}): {part!r}'.replace('\n', '\n  ') for name, part in self._parts()]
+        if not parts:
             return self._title()
-        return '\n  '.join([title, *children]) + '\n)'
+        return '\n  '.join([title, *parts]) + '\n)'

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from lagent.actions.action_executor import Action
 from lagent.actions.function_tool import as_tool
+from lagent.actions.toolbox import Action
 
 API_PREFIX = (
     "A function of the tool '{tool_name}', which you may call. What the function does: \n"

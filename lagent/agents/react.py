@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from lagent.actions import BaseAction
 from lagent.agents.base import AGGREGATOR, MEMORY, Agent, AsyncAgent
+from lagent.agents.seams import Config, Model
 from lagent.agents.tool_loop import AsyncToolAgent, ToolAgent
 from lagent.flow import Flow, call
 from lagent.hooks import ActionPreprocessor
@@ -116,7 +117,7 @@ class ReAct(ToolAgent):
 
     def __init__(
         self,
-        llm: Any,
+        llm: Model | Config | None,
         actions: BaseAction | dict[str, Any] | Iterable[BaseAction | dict[str, Any]],
         template: PromptTemplate | str | None = None,
         memory: dict[str, Any] | Memory | None = MEMORY,
@@ -159,6 +160,7 @@ class ReAct(ToolAgent):
             aggregator=aggregator,
             name=self._agent_name,
             hooks=hooks,
+            max_sessions=self.max_sessions,
         )
 
     def _inner(self) -> Agent:

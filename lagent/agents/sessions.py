@@ -197,7 +197,7 @@ def exclusive(
             yield from _end_abandoned(key)
             if seat.has_turn:
                 break
-            if context.limits.on_busy == 'raise':
+            if any(usage.limits.on_busy == 'raise' for usage in context.usage.bounded()):
                 raise SessionBusy(
                     f'Session {context.session_id!r} is in use by another call of this agent. '
                     'Nothing was changed; call again when that one has ended.'

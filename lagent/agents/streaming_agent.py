@@ -7,8 +7,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from lagent.actions.closing import AsyncClosing
 from lagent.agents.base import Agent, AsyncAgent, model_effect
 from lagent.agents.growing_reply import GrowingReply
+from lagent.agents.session_argument import session_argument
 from lagent.agents.sessions import wait_async
 from lagent.context import resolve_session
 from lagent.effects import emit, within
@@ -109,7 +111,9 @@ class StreamingAgent(Agent):
             return last
 
         def reading() -> Flow[Any]:
-            yield from each(self.llm.stream_chat(prompt, session_id=session_id, **kwargs), show)
+            chat = self.llm.stream_chat
+            session = session_argument(chat, session_id)
+            yield from each(chat(prompt, **session, **kwargs), show)
             return growing.text
 
         effect = model_effect(self.llm, prompt)
@@ -123,7 +127,7 @@ class StreamingAgent(Agent):
             last.formatted = growing.whole()
 
 
-class AsyncStreamingAgent(StreamingAgent):
+class AsyncStreamingAgent(AsyncClosing, StreamingAgent):
     """A `StreamingAgent` whose call gives an asynchronous generator."""
 
     def __call__(  # type: ignore[override]

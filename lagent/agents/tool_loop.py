@@ -1,7 +1,8 @@
 """The loop of agents with tools: a model asks for them and sees results until it answers."""
 
+import math
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from lagent.actions import ActionExecutor, AsyncActionExecutor
 from lagent.agents import unanswered
@@ -12,6 +13,8 @@ from lagent.errors import LimitExceeded, NotDone, ParseFailed, RepeatedCall, Run
 from lagent.flow import Flow, arun, call, run
 from lagent.memory import Memory
 from lagent.schema import AgentMessage
+
+OnMaxTurn = Literal['raise', 'return']
 
 
 class ToolAgent(Agent):
@@ -36,12 +39,14 @@ class ToolAgent(Agent):
         *,
         finish_condition: Callable[[AgentMessage], bool],
         max_turn: int,
-        on_max_turn: Literal['raise', 'return'] = 'return',
+        on_max_turn: OnMaxTurn = 'return',
         memory: dict[str, Any] | Memory | None = MEMORY,
         **kwargs: Any,
     ) -> None:
         if max_turn < 1:
             raise ValueError(f'max_turn must be at least 1, got {max_turn}')
+        if on_max_turn not in get_args(OnMaxTurn):
+            raise ValueError(f'on_max_turn is one of {get_args(OnMaxTurn)}, not {on_max_turn!r}')
         super().__init__(memory=memory, **kwargs)
         self.finish_condition = finish_condition
         self.max_turn = max_turn
@@ -133,8 +138,8 @@ class ToolAgent(Agent):
     ) -> None:
         context = current_context() or RunContext()
         context.usage.count_parse_failure()
-        allowed = context.limits.parse_failures
-        if allowed is not None and times >= allowed:
+        bounds = [usage.limits.parse_failures for usage in context.usage.bounded()]
+        if times >= min(bound or math.inf for bound in bounds):
             error = ParseFailed(times, problem, str(reply.content))
             words = f'[not run: the reply could not be read ({problem})]'
             self._close(self._feedback(words), error, session_id)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from lagent.actions.interpreter import SandboxError, execution_results
 from lagent.actions.sandboxes import Source, Sources
 from lagent.agents.coder import Coder
 from lagent.agents.sessions import exclusive
 from lagent.analysis.look import MOST, SECONDS, found_profiles, look_code
-from lagent.analysis.notebook import read_notebook, to_notebook, write_notebook
+from lagent.analysis.notebook import is_exported, read_notebook, to_notebook, write_notebook
 from lagent.analysis.profiles import FileProfile, describe
 from lagent.context import run_context
-from lagent.flow import Flow, call
+from lagent.flow import Flow, blocking_call, call
 from lagent.journal.errors import NotCaptured
 from lagent.limits import RunLimits
 from lagent.memory import MemoryManager
@@ -42,10 +42,6 @@ _FILES_TOKENS = 3_000  # what a model is told at once of uploaded files
 _NOTEBOOK_TOKENS = 8_000
 
 
-def _at_once(fn: Callable[..., T], *args: Any) -> T:
-    return fn(*args)
-
-
 class WorkspaceCoder(Coder):
     """A `Coder` that knows the files of its sessions, and can take back, forget and write them.
 
@@ -54,9 +50,6 @@ class WorkspaceCoder(Coder):
     """
 
     prompts: PromptFiles
-
-    # Calls what would hold up an event loop.
-    _blocking: ClassVar[Callable[..., Any]] = staticmethod(_at_once)
 
     def _in_turn(
         self, session: Hashable | None, flow: Callable[..., Flow[T]], *args: Any
@@ -172,7 +165,7 @@ class WorkspaceCoder(Coder):
         if target.suffix != '.ipynb':
             raise ValueError(f'a notebook is a file that ends in .ipynb, not {target}')
         history = self._history(session_id)
-        notebook = yield from call(self._blocking, to_notebook, history, self.agent.name or '')
+        notebook = yield from blocking_call(to_notebook, history, self.agent.name or '')
         names = dict.fromkeys(
             name
             for message in history
@@ -184,6 +177,11 @@ class WorkspaceCoder(Coder):
                 f'{target.name} is also a file of the session, which belongs beside the notebook; '
                 'nothing was written. Export under another name.'
             )
+        if target.exists() and not (yield from blocking_call(is_exported, target)):
+            raise FileExistsError(
+                f'{target} is not a notebook that was exported from a session, so nothing was '
+                'written. Export under another name.'
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=target.parent, prefix='.export-') as scratch:
             if names:
@@ -194,14 +192,14 @@ class WorkspaceCoder(Coder):
                         yield from call(
                             self.interpreter.download, info.path, to=folder, session_id=session_id
                         )
-            yield from call(self._blocking, _move_all, Path(scratch), target.parent)
-        written: Path = yield from call(self._blocking, write_notebook, notebook, target)
+            yield from blocking_call(_move_all, Path(scratch), target.parent)
+        written: Path = yield from blocking_call(write_notebook, notebook, target)
         return written
 
     def _open(
         self, session_id: Hashable, path: str | PathLike[str], run_cells: bool
     ) -> Flow[list[Any]]:
-        cells = yield from call(self._blocking, read_notebook, path)
+        cells = yield from blocking_call(read_notebook, path)
         name = Path(path).name
         if not run_cells:
             shown = '\n\n'.join(

@@ -109,6 +109,24 @@ def write_notebook(notebook: Notebook, path: str | PathLike[str]) -> Path:
     return target
 
 
+def is_exported(path: str | PathLike[str]) -> bool:
+    """Whether a file is a notebook that `to_notebook` made and to which nobody has added a cell.
+
+    Args:
+        path: the file.
+
+    Returns:
+        False for everything else, and for what is too large to be looked at.
+    """
+    path = Path(path)
+    try:
+        is_small = path.is_file() and path.stat().st_size <= MAX_BYTES
+        cells = json.loads(path.read_text('utf-8'))['cells'] if is_small else []
+        return bool(cells) and all('lagent' in cell['metadata'] for cell in cells)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
 def read_notebook(path: str | PathLike[str]) -> list[NotebookCell]:
     """Read the cells of a notebook of any version; outputs are left out, and nothing is run.
 

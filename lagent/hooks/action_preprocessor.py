@@ -8,7 +8,6 @@ from lagent.prompts.parsers import ToolStatusCode
 from lagent.schema import (
     ActionReturn,
     ActionStatusCode,
-    ActionValidCode,
     AgentMessage,
     FunctionCall,
 )
@@ -52,18 +51,15 @@ class ActionPreprocessor(Hook):
             session_id: the session.
 
         Returns:
-            The message with the result's text, or with the words of its error.
+            The message with the result's text, or with the words of its error; see
+            `ActionExecutor.explained`.
         """
         result = message.content
         if not isinstance(result, ActionReturn):
             return message
         if result.state == ActionStatusCode.SUCCESS:
             return _with(message, result.format_result())
-        words = result.errmsg
-        if result.valid == ActionValidCode.INVALID and result.type == executor.invalid_action.name:
-            known = ', '.join(api['name'] for api in executor.description())
-            words = f'{words} Known actions: {known}.' if known else words
-        return _with(message, words)
+        return _with(message, executor.explained(result).errmsg)
 
 
 class InternLMActionProcessor(ActionPreprocessor):

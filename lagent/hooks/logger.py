@@ -18,11 +18,13 @@ class MessageLogger(Hook):
     """Logs every message, at level INFO; on a terminal each sender keeps a colour of its own.
 
     Args:
-        name: name of the logger.
+        name: name of the logger, which gets a handler for standard error, and keeps its records
+            from the loggers above. Not ``'lagent'`` as in InternLM's, whose own warnings would no
+            longer reach yours.
         add_file_handler: whether to write to a file below ``./log`` as well.
     """
 
-    def __init__(self, name: str = 'lagent', add_file_handler: bool = False) -> None:
+    def __init__(self, name: str = 'lagent.messages', add_file_handler: bool = False) -> None:
         self.logger = get_logger(name, add_file_handler=add_file_handler)
         for handler in self.logger.handlers:
             # A file handler is a subclass, and stays plain.

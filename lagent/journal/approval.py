@@ -46,14 +46,15 @@ class Approval:
             return 'this tool needs a yes'
         if effect.network and self.network:
             return 'it can reach the network'
+        *_, whole = context.usage.charged()
         above = self.tokens_above
-        if effect.kind == 'model' and above is not None and context.usage.tokens > above:
-            return f'{context.usage.tokens:,} tokens are used, more than {above:,}'
+        if effect.kind == 'model' and above is not None and whole.tokens > above:
+            return f'{whole.tokens:,} tokens are used, more than {above:,}'
         if effect.kind == 'model' and self.cost_above is not None:
-            if effect.name not in context.limits.prices:
+            if context.usage.price_of(effect.name) is None:
                 return 'what it costs is not known'
-            if context.usage.cost > self.cost_above:
-                return f'{context.usage.cost:,.4g} was spent, more than {self.cost_above:,.4g}'
+            if whole.cost > self.cost_above:
+                return f'{whole.cost:,.4g} was spent, more than {self.cost_above:,.4g}'
         if self.when is not None and self.when(effect):
             return 'the policy asks for a yes'
         return None

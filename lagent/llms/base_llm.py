@@ -116,7 +116,7 @@ def find_role(roles: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
 class BaseLLM:
     """A model that is asked with messages and answers with a text.
 
-    Subclasses provide `generate`, and `stream_generate` or `stream_chat` where they can stream.
+    Subclasses provide `generate`, and `stream_chat` where they can stream.
 
     Args:
         path: where the model lies, or its name.
@@ -208,7 +208,7 @@ class BaseLLM:
         return self.generate(self.render(inputs), **gen_params)
 
     def stream_chat(self, inputs: Any, **gen_params: Any) -> Iterator[Chunk]:
-        """Answer a dialog and yield the growing reply.
+        """Answer a dialog and yield the growing reply; here in one piece.
 
         Args:
             inputs: the dialog.
@@ -217,7 +217,7 @@ class BaseLLM:
         Returns:
             An iterator over ``(ModelStatusCode, text so far, None)``; the last one is ``END``.
         """
-        raise NotImplementedError
+        return iter([(ModelStatusCode.END, self.chat(inputs, **gen_params), None)])
 
     def tokenize(self, prompts: Any) -> Any:
         """Turn a text, or each of several, into token ids.
@@ -323,19 +323,11 @@ class AsyncBaseLLM(BaseLLM):
         """
         return await self.generate(self.render(inputs), session_ids, **gen_params)
 
-    def stream_chat(  # type: ignore[override]  # the awaited face of the same method
+    async def stream_chat(  # type: ignore[override]  # the awaited face of the same method
         self, inputs: Any, **gen_params: Any
     ) -> AsyncIterator[Chunk]:
-        """Answer a dialog and yield the growing reply, asynchronously.
-
-        Args:
-            inputs: the dialog.
-            gen_params: generation parameters of this call.
-
-        Returns:
-            An iterator over ``(ModelStatusCode, text so far, None)``; the last one is ``END``.
-        """
-        raise NotImplementedError
+        """See `BaseLLM.stream_chat`."""
+        yield ModelStatusCode.END, await self.chat(inputs, **gen_params), None
 
     async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
         """Give back what the model holds, as ``async with`` does; see `BaseLLM.close`."""

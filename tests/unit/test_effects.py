@@ -140,7 +140,7 @@ def test_tool_calls_stop_at_a_limit_and_repetition_is_noticed():
             run(perform(Effect('tool', 't', {'i': i}), made.append, i))
     assert made == [0, 1, 2]
     made.clear()
-    with run_context(limits=RunLimits(repeated_calls=2)) as context:
+    with run_context(limits=RunLimits(repeated_calls=2, on_repeat='raise')) as context:
         for i in (1, 1, 2, 1, 1):
             run(perform(Effect('kernel', 'k', f'x = {i}'), made.append, i))
         with pytest.raises(LimitExceeded, match='repeated_calls'):
@@ -172,8 +172,7 @@ def test_contexts_nest():
             assert same is outer
         with run_context('b', RunLimits(model_calls=99)) as inner:
             assert (inner.session_id, inner.run_id) == ('b', outer.run_id)
-            assert inner.limits is outer.limits
-            assert inner.usage is outer.usage
+            assert (inner.limits.model_calls, inner.usage.outer) == (99, outer.usage)
     assert current_context() is None
 
 

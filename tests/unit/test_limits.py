@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lagent.actions import ActionExecutor, BaseAction
-from lagent.agents import Agent, Coder
+from lagent.agents import Agent, Coder, Sequential
 from lagent.context import run_context
 from lagent.effects import Effect, perform
 from lagent.errors import ConfigError, LimitExceeded, RepeatedCall
@@ -56,12 +56,12 @@ def call(executor):
 
 def test_a_model_that_repeats_itself_is_told_before_the_run_ends():
     executor = ActionExecutor(Echo())
-    with run_context(limits=RunLimits(repeated_calls=2, on_repeat='tell')) as context:
+    with run_context(limits=RunLimits(repeated_calls=2)) as context:
         results = [call(executor) for _ in range(4)]
         assert [r.state for r in results[:2]] == [ActionStatusCode.SUCCESS] * 2
         assert [r.state for r in results[2:]] == [ActionStatusCode.API_ERROR] * 2
-        assert 'the same call as the last 2' in results[2].errmsg
-        with pytest.raises(LimitExceeded, match='repeated_calls=4'):
+        assert "the same call of 'Echo' as the last 2" in results[2].errmsg
+        with pytest.raises(LimitExceeded, match=r"repeated_calls=4 .*by the same call of 'Echo'"):
             call(executor)
     assert (Echo.calls, context.usage.tool_calls) == (2, 2)
 
@@ -92,14 +92,14 @@ def test_a_coder_that_repeats_itself_is_told():
 
 
 def test_calls_at_the_same_time_are_counted_exactly():
-    usage, limits, refused = RunUsage(), RunLimits(tool_calls=500), []
+    usage, refused = RunUsage(limits=RunLimits(tool_calls=500)), []
     start = threading.Barrier(8)
 
     def charge(thread):
         start.wait(10)
         for n in range(100):
             try:
-                usage.count_tool_call(limits, thread, str(n))
+                usage.count_tool_call((thread, 't'), str(n))
             except LimitExceeded as error:
                 refused.append(error)
 
@@ -116,7 +116,7 @@ def test_errors_and_usage_can_be_copied():
 
 def test_repetition_is_counted_for_each_session_and_each_tool():
     executor = ActionExecutor(Echo())
-    with run_context(limits=RunLimits(repeated_calls=1)) as context:
+    with run_context(limits=RunLimits(repeated_calls=1, on_repeat='raise')) as context:
         for session in range(10):
             executor(
                 AgentMessage(content={'name': 'Echo', 'parameters': {'text': 'x'}}),
@@ -176,6 +176,74 @@ def test_limits_given_inside_never_loosen_the_outer_ones():
         agent('q')
 
 
+@pytest.mark.parametrize('outer', [RunLimits(seconds=600), RunLimits(model_calls=9), None])
+def test_limits_around_an_agent_never_loosen_its_own(outer):
+    agent = Twice(ScriptedModel(list('abc')), limits=RunLimits(model_calls=1))
+    with pytest.raises(LimitExceeded, match='model_calls=1'):
+        Sequential(agent, limits=outer)('q')
+
+
+def test_what_a_limited_agent_uses_counts_for_the_run_around_it():
+    agents = [
+        Twice(ScriptedModel(list('ab')), limits=RunLimits(model_calls=2), name=str(n))
+        for n in range(3)
+    ]
+    with pytest.raises(LimitExceeded, match='model_calls=5'):
+        Sequential(*agents, limits=RunLimits(model_calls=5))('q')
+
+
+@pytest.mark.parametrize(
+    ('outer', 'inner', 'sender'),
+    [('return', 'raise', 'outer'), ('return', 'return', 'inner'), ('raise', 'return', 'inner')],
+)
+def test_a_limit_is_answered_by_the_outermost_agent_that_it_bounds(outer, inner, sender):
+    agent = Twice(
+        ScriptedModel(list('ab')), limits=RunLimits(model_calls=1, on_limit=inner), name='inner'
+    )
+    chain = Sequential(agent, limits=RunLimits(seconds=600, on_limit=outer), name='outer')
+    answer = chain('q')
+    assert (answer.type, answer.sender) == ('limit', sender)
+
+
+def test_an_inner_agent_does_not_answer_for_a_limit_around_it():
+    agent = Twice(
+        ScriptedModel(list('abcdef')),
+        limits=RunLimits(seconds=600, on_limit='return'),
+        name='inner',
+    )
+    with pytest.raises(LimitExceeded, match='model_calls=1'):
+        Sequential(agent, limits=RunLimits(model_calls=1))('q')
+    around = RunLimits(model_calls=1, on_limit='return')
+    assert Sequential(agent, limits=around, name='outer')('q').sender == 'outer'
+    with run_context(limits=around):
+        assert agent('q').type == 'limit'
+
+
+def test_repetition_counts_inside_and_around():
+    executor = ActionExecutor(Echo())
+    with run_context(limits=RunLimits(repeated_calls=3, on_repeat='raise')):
+        for _ in range(2):
+            with run_context(limits=RunLimits(repeated_calls=2, on_repeat='tell')):
+                assert call(executor).errmsg is None
+        with run_context(limits=RunLimits(repeated_calls=None)):
+            assert call(executor).errmsg is None
+            with pytest.raises(LimitExceeded, match='repeated_calls=3'):
+                call(executor)
+
+
+def test_the_shortest_time_counts():
+    with run_context(limits=RunLimits(seconds=60)) as outer:
+        with run_context(limits=RunLimits(seconds=600)) as inner:
+            assert inner.deadline == outer.deadline
+        with run_context(limits=RunLimits(seconds=6)) as inner:
+            assert 0 < inner.seconds_left <= 6 < outer.seconds_left
+        with (
+            run_context(limits=RunLimits(seconds=1e-6)),
+            pytest.raises(LimitExceeded, match='seconds=1e-06'),
+        ):
+            run(perform(Effect('tool', 't', 1), pytest.fail))
+
+
 def test_an_inner_agent_that_gives_the_limits_answers_as_they_say():
     inner = Twice(
         ScriptedModel(list('ab')), limits=RunLimits(model_calls=1, on_limit='return'), name='inner'
@@ -214,3 +282,16 @@ def test_a_run_ends_when_it_has_cost_too_much() -> None:
             Agent(Priced())('q')
     with run_context(limits=RunLimits(cost=1)), pytest.raises(ConfigError, match="'priced'"):
         Agent(Priced())('q')
+
+
+def test_prices_and_costs_inside_and_around() -> None:
+    prices = {'priced': Price(input=2.0, output=10.0, cached=1.0)}
+    for outer, inner in (
+        (RunLimits(cost=1, prices=prices), RunLimits(cost=0.01)),
+        (RunLimits(cost=1), RunLimits(cost=0.01, prices=prices)),
+    ):
+        with run_context(limits=outer) as around, run_context(limits=inner) as context:
+            Agent(Priced())('q')
+            assert context.usage.cost == around.usage.cost == pytest.approx(0.0115)
+            with pytest.raises(LimitExceeded, match=r'cost=0\.01'):
+                Agent(Priced())('q')

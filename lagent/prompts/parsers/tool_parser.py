@@ -246,12 +246,15 @@ class MixedToolParser(StrParser):
             format_field: see `StrParser`.
 
         Raises:
-            ValueError: the template lacks a field.
+            ValueError: the template lacks a field, or two parsers have the same `tool_type`.
         """
         super().__init__(template, **format_field)
         self.tool_type = tool_type
         made = [create_object(parser) for parser in parsers or ()]
         self.parsers: dict[str, Any] = {parser.tool_type: parser for parser in made}
+        if len(self.parsers) < len(made):
+            given = [parser.tool_type for parser in made]
+            raise ValueError(f'each parser needs a tool_type of its own, got {given}')
 
     def format_instruction(self) -> list[dict[str, str]]:
         """What the model is told about the formats.

@@ -373,7 +373,7 @@ def test_docker_is_the_default_and_the_environment_may_choose(monkeypatch):
 
     def chosen(**options):
         given = IPythonInteractive(**options)._cells._options
-        return given['backend'], given['unsafe']
+        return given['backend'], given.get('unsafe', False)
 
     assert chosen()[0] == 'docker'
     monkeypatch.setenv(BACKEND_VARIABLE, 'local')

@@ -122,7 +122,8 @@ def test_the_same_transcript_from_both():
 
     results = transcript(ActionExecutor([Bold(), Kit()]))
     assert results == transcript(AsyncActionExecutor([Bold(), Kit()]))
-    assert [r.errmsg or r.format_result() for r in results] == [
+    told = [(r.errmsg or r.format_result()).partition(' Send ')[0] for r in results]
+    assert told == [
         '**x** for 0',
         "unknown arguments: {'words'}",
         '3',
@@ -139,6 +140,27 @@ def test_the_same_transcript_from_both():
         ActionValidCode.INVALID,
         ActionValidCode.FINISH,
     ]
+
+
+@pytest.mark.parametrize('name', ['Kit.greet', 'Kit-greet'])
+def test_one_call_is_corrected_as_well_as_several(executor_class, name):
+    class Kit(BaseAction):
+        @tool_api
+        def greet(self, name: str):
+            """Greet somebody."""
+            return ActionReturn(errmsg='who is that?', state=ActionStatusCode.ARGS_ERROR)
+
+    executor = executor_class([Kit()])
+    for arguments, words in (({}, "missing required arguments: {'name'}"), ({'name': 'x'}, 'who')):
+        one = ask(executor, name, arguments).content
+        asked = {'name': name, 'parameters': arguments}
+        several = settle(executor(AgentMessage(content=[asked, asked]))).content
+        assert one.errmsg == several[0].errmsg == several[1].errmsg
+        assert one.errmsg.startswith(words)
+        assert one.errmsg.endswith(
+            'Send a JSON object of this schema: {"type": "object", "properties": {"name": '
+            '{"type": "string"}}, "required": ["name"], "additionalProperties": false}'
+        )
 
 
 def test_a_tool_may_have_a_name_with_a_dot():

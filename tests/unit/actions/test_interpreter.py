@@ -90,6 +90,12 @@ class Box:
     def download(self, name, to):
         return to / name
 
+    def read(self, name):
+        return name.encode()
+
+    def restart(self):
+        self.log.append(('restart',))
+
     def interrupt(self):
         self.log.append(('interrupt',))
 
@@ -472,17 +478,20 @@ def test_file_helpers(make, tmp_path):
     assert [f.path for f in settle(interpreter.upload(['b', tmp_path / 'c'], 's'))] == ['b', 'c']
     assert settle(interpreter.files('s'))[0].path == 'a.csv'
     assert settle(interpreter.download('p.png', tmp_path, 's')) == tmp_path / 'p.png'
+    assert settle(interpreter.read('p.png', 's')) == b'p.png'
     assert list(manager.boxes) == ['s']
 
 
-def test_interrupt_and_close_session_start_nothing(make):
+def test_interrupt_restart_and_close_session_start_nothing(make):
     interpreter, manager = make()
     settle(interpreter.interrupt('s'))
+    settle(interpreter.restart('s'))
     settle(interpreter.close_session('s'))
     assert manager.boxes == {}
     settle(interpreter(reply('x'), session_id='s'))
     settle(interpreter.interrupt('s'))
-    assert manager.boxes['s'].log[-1] == ('interrupt',)
+    settle(interpreter.restart('s'))
+    assert manager.boxes['s'].log[-2:] == [('interrupt',), ('restart',)]
     settle(interpreter.close_session('s'))
     assert manager.boxes == {}
 
@@ -510,15 +519,7 @@ def test_the_own_manager_is_made_on_first_use_and_closed(monkeypatch):
         interpreter(reply('x'))
         interpreter(reply('y'))
     ((options, own),) = made
-    assert options == {
-        'policy': policy,
-        'backend': 'local',
-        'image': None,
-        'max_sessions': 2,
-        'warm': 0,
-        'unsafe': True,
-        'survival': None,
-    }
+    assert options == {'policy': policy, 'backend': 'local', 'max_sessions': 2, 'unsafe': True}
     assert own.closed == 1
 
 

@@ -36,6 +36,9 @@ def parse(parser, inputs):
         ' \n```\n{"base": 3}\n```\n',
         '```JSON  \r\n{"base": 3}\r\n```',
         '{"base": 3}\n```',
+        '{"base": 3,}',
+        "{'base': 3  // the base\n}",
+        '~~~\n{base: 3}\n~~~',
     ],
 )
 def test_json_arguments(inputs):
@@ -45,8 +48,8 @@ def test_json_arguments(inputs):
 @pytest.mark.parametrize(
     ('inputs', 'words'),
     [
-        ('{"base": ', 'invalid json format: {"base": '),
-        ('', 'invalid json format: '),
+        ('{"base": ', 'invalid json format: {"base":  (a value is missing at character 9)'),
+        ('', 'invalid json format:  (a value is missing at character 0)'),
         ('5', 'invalid json format: 5 is no {key: value} object'),
         (None, 'invalid json format: None is no {key: value} object'),
         ([3], 'invalid json format: [3] is no {key: value} object'),

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from lagent.agents import Agent, AsyncAgent, AsyncStreamingAgent, StreamingAgent
+from lagent.actions import FinishAction, Interpreter
+from lagent.agents import (
+    Agent,
+    AgentForInternLM,
+    AsyncAgent,
+    AsyncStreamingAgent,
+    Coder,
+    ReAct,
+    StreamingAgent,
+)
 from lagent.context import current_context
 from lagent.effects import subscribe
 from lagent.errors import LimitExceeded
@@ -223,3 +232,41 @@ def test_a_memory_object_is_not_shared_by_sessions():
     agent.reset()
     agent('again')
     assert [m.content for m in agent.memory.get_memory()] == ['again', 'x']
+
+
+@pytest.mark.parametrize(
+    'agent',
+    [
+        Agent(ScriptedModel(['1', '2', '3'] * 2), max_sessions=2),
+        Coder(ScriptedModel(['1', '2', '3'] * 2), len, max_sessions=2),
+        ReAct(ScriptedModel(['{"conclusion": "1"}'] * 3), [], max_sessions=2),
+        AgentForInternLM(ScriptedModel(['1', '2', '3']), plugins=[FinishAction()], max_sessions=2),
+    ],
+)
+def test_sessions_are_bounded_in_all_of_an_agent(agent):
+    for session in 'abc':
+        agent('q', session_id=session)
+    for _, layer in agent.named_layers():
+        assert list(layer.memory.memory_map) == ['b', 'c']
+
+
+def test_a_tree_shows_its_models_tools_and_interpreters():
+    class Named(ScriptedModel):
+        def __repr__(self):
+            return 'Named()'
+
+    assert repr(ReAct(Named([]), [FinishAction()])) == (
+        "ReAct(name='ReAct')(\n"
+        "  (select_agent): _Selector(name='Agent')(\n"
+        '    (llm): Named()\n'
+        '  )\n'
+        '  (actions): ActionExecutor(FinishAction)\n'
+        ')'
+    )
+    coder = Coder(Named([]), Interpreter(backend='fake', unsafe=True))
+    assert "  (interpreter): Interpreter(name='interpreter', backend='fake', network='none')" in (
+        repr(coder)
+    )
+    coder.agent.boss = coder
+    assert '(boss): ...' in repr(coder)
+    assert repr(Agent()) == "Agent(name='Agent')"

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from lagent.actions import Interpreter
+from lagent.actions import AsyncInterpreter, Interpreter
+from lagent.actions.hooked import settle
 from lagent.actions.interpreter import carried, policy_for_data
 from lagent.agents import AsyncDataAnalyst, Coder, DataAnalyst
 from lagent.agents.analyst import _references, instruction
@@ -240,6 +241,36 @@ def test_a_notebook_is_not_written_over_a_file_of_the_session(tmp_path):
         agent.export(own)
     assert [path.name for path in tmp_path.iterdir()] == ['own.ipynb']
     assert own.read_text() == 'mine'
+
+
+@pytest.mark.parametrize(
+    'there',
+    [
+        'mine',
+        '{}',
+        '{"cells": []}',
+        '{"cells": [{"metadata": {"lagent": {"role": "warning"}}}, {"metadata": {}}]}',
+    ],
+)
+def test_a_notebook_is_not_written_over_another_one(tmp_path, there):
+    own = tmp_path / 'own.ipynb'
+    own.write_text(there)
+    with pytest.raises(FileExistsError, match=r'own\.ipynb is not a notebook that was exported'):
+        analyst([]).export(own)
+    assert [path.name for path in tmp_path.iterdir()] == ['own.ipynb']
+    assert own.read_text() == there
+
+
+@pytest.mark.parametrize(
+    ('kind', 'runs'), [(DataAnalyst, Interpreter), (AsyncDataAnalyst, AsyncInterpreter)]
+)
+def test_a_notebook_is_written_over_an_earlier_export(tmp_path, kind, runs):
+    agent = kind(ScriptedModel([]), runs(backend='fake', unsafe=True))
+    path = tmp_path / 'own.ipynb'
+    for asked in ('1', '2'):
+        agent.agent.update_memory(AgentMessage(sender='user', content=asked))
+        assert settle(agent.export, path) == path
+    assert 'user:** 2' in path.read_text()
 
 
 def test_reset_forgets_the_conversation_and_closes_the_sandbox():

@@ -6,6 +6,7 @@ import pytest
 
 from lagent.actions import AsyncInterpreter, Interpreter
 from lagent.agents import AsyncCoder, Coder
+from lagent.agents.aggregator import DefaultAggregator
 from lagent.agents.tool_loop import ToolAgent
 from lagent.context import current_context, run_context
 from lagent.errors import LimitExceeded, ParseFailed
@@ -13,6 +14,7 @@ from lagent.limits import RunLimits
 from lagent.llms import AsyncScriptedModel, Completion, ScriptedModel
 from lagent.schema import AgentMessage
 
+FAKE = {'backend': 'fake', 'unsafe': True}
 CODE = 'I compute.\n```python\nprint(6 * 7)\n```'
 
 
@@ -199,3 +201,16 @@ def test_a_coder_is_a_loop_like_the_others():
     with pytest.raises(ValueError, match='max_turn'):
         Coder(ScriptedModel([]), Notes(), max_turn=0)
     assert issubclass(Coder, ToolAgent)
+
+
+@pytest.mark.parametrize('cls', [Coder, AsyncCoder])
+def test_what_happens_after_the_last_turn_is_checked(cls):
+    notes = Interpreter if cls is Coder else AsyncInterpreter
+    with pytest.raises(ValueError, match=r"on_max_turn is one of .*, not 'retrun'"):
+        cls(ScriptedModel([]), notes(**FAKE), on_max_turn='retrun')
+
+
+def test_an_aggregator_is_the_inner_agents():
+    aggregator = DefaultAggregator()
+    coder = Coder(ScriptedModel([]), Notes(), aggregator=aggregator)
+    assert coder.agent.aggregator is aggregator

@@ -75,12 +75,13 @@ def test_no_call(formatted):
 
 def test_errors_become_words():
     words = preprocess(FunctionCall('Bold', {'words': 1}))
-    assert words == "unknown arguments: {'words'}"
+    assert words.startswith("unknown arguments: {'words'} Send a JSON object of this schema: {")
+    assert '"required": ["text"]' in words
 
 
 def test_a_model_that_names_an_unknown_tool_is_told_the_known_ones():
     assert preprocess(FunctionCall('Nope', {}), tools=[Bold(), Runner()]) == (
-        'The action is invalid, please check the action name. Known actions: Bold, Runner.'
+        'The action is invalid, please check the action name. The tools are: Bold, Runner.'
     )
 
 

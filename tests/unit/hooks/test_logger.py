@@ -76,3 +76,12 @@ def test_files_are_plain(name, tmp_path, monkeypatch):
     written = path.read_text(encoding='utf-8')
     assert written.endswith('session id: 7, message sender: user\nto the file\n')
     assert '\x1b' not in written
+
+
+def test_the_librarys_own_logger_is_left_alone():
+    own = logging.getLogger('lagent')
+    before = own.level, own.propagate, [*own.handlers]
+    hook = MessageLogger()
+    assert hook.logger.name == 'lagent.messages'
+    assert (own.level, own.propagate, own.handlers) == before
+    hook.logger.handlers.clear()

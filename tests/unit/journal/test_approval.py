@@ -39,7 +39,7 @@ from lagent.journal import (
     record,
     reject,
 )
-from lagent.limits import Price, RunLimits
+from lagent.limits import Price, RunLimits, RunUsage
 from lagent.llms import ScriptedModel
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage, FunctionCall
@@ -266,7 +266,7 @@ def effect(kind: str, name: str = 'x', payload: Any = None, **fields: Any) -> Ef
 
 
 def test_what_the_policy_asks_for() -> None:
-    used = RunContext(limits=RunLimits(prices={'m': Price(input=1, output=1)}))
+    used = RunContext(usage=RunUsage(limits=RunLimits(prices={'m': Price(input=1, output=1)})))
     used.usage.prompt_tokens = 11
     used.usage.cost = 10.5
     cases = [

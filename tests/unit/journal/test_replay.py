@@ -37,7 +37,14 @@ from lagent.llms import (
     Usage,
 )
 from lagent.schema import AgentMessage, FunctionCall
-from sandbox import ExecutionResult, FakeBackend, Outcome, Output, SandboxManager
+from sandbox import (
+    ExecutionResult,
+    FakeBackend,
+    Outcome,
+    Output,
+    SandboxManager,
+    SandboxPolicy,
+)
 
 QUESTION = 'What is six times seven?'
 CODE = '```python\nprint(6 * 7)\n```'
@@ -68,7 +75,7 @@ def never() -> ScriptedModel:
 class NoSandbox:
     """Whoever looks for a sandbox here has done something that was not to be done."""
 
-    policy = None
+    policy = SandboxPolicy()
 
     def session(self, name: str) -> Any:
         raise AssertionError('a sandbox was looked for')

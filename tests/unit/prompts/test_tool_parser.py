@@ -202,3 +202,9 @@ def test_an_incomplete_call_is_found_too():
 def test_a_code_parser_may_be_one_of_them():
     parser = MixedToolParser(parsers=[PluginParser(), {'type': CodeParser, 'tool_type': 'code'}])
     assert parser.parse_response('```python\n1\n```')['cells'] == ['1']
+
+
+def test_two_parsers_of_one_type_are_refused():
+    parsers = [PluginParser(begin='<a>'), PluginParser(begin='<b>')]
+    with pytest.raises(ValueError, match=r"a tool_type of its own, got \['plugin', 'plugin'\]"):
+        MixedToolParser(parsers=parsers)

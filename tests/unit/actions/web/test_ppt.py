@@ -29,6 +29,11 @@ def cls(request):
     return request.param
 
 
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def called(tool, api, **arguments):
     result = tool(arguments, api)
     return asyncio.run(result) if inspect.iscoroutine(result) else result
@@ -263,3 +268,19 @@ def test_description(cls):
         'add_text_image_page': ['title', 'bullet_items', 'image'],
         'submit_file': [],
     }
+
+
+def test_nothing_outside_of_the_working_folder_is_written_or_read(cls, tmp_path, monkeypatch):
+    inside = tmp_path / 'work'
+    inside.mkdir()
+    (tmp_path / 'secret.png').write_bytes(picture())
+    (inside / 'link.png').symlink_to(tmp_path / 'secret.png')
+    monkeypatch.chdir(inside)
+    tool = cls()
+    for place in (tmp_path / 'deck.pptx', inside / '..' / 'deck.pptx'):
+        result = called(tool, 'create_file', theme='Default', abs_location=str(place))
+        assert result.errmsg == f"The location must be in '{inside}'."
+    status(called(tool, 'create_file', theme='Default', abs_location=f'{inside}/deck.pptx'))
+    for image in (tmp_path / 'secret.png', inside / 'link.png'):
+        result = called(tool, 'add_text_image_page', title='x', bullet_items='y', image=str(image))
+        assert result.errmsg == f"The location must be in '{inside}'."

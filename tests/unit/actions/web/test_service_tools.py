@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -16,6 +17,9 @@ from lagent.actions import (
     GoogleSearch,
 )
 from lagent.actions.arxiv_search import _Pace
+from lagent.actions.web.errors import WebTimeout
+from lagent.context import run_context
+from lagent.limits import RunLimits
 from lagent.schema import ActionStatusCode
 
 from .conftest import Answer, as_json
@@ -456,5 +460,36 @@ async def test_requests_to_arxiv_keep_their_distance(monkeypatch):
     monkeypatch.setattr('lagent.actions.arxiv_search.asyncio.sleep', sleep)
     pace = _Pace(3.0)
     for _ in range(3):
-        await pace.turn()
+        await pace.turn(6.0)
     assert slept == [0.0, 3.0, 6.0]
+    with pytest.raises(WebTimeout, match='the next turn is in 9 s'):
+        await pace.turn(6.0)
+    await pace.turn(9.0)
+    assert slept[3:] == [9.0]
+
+
+async def test_a_turn_that_is_given_up_is_the_next_ones():
+    pace = _Pace(60.0)
+    await pace.turn(0.0)
+    waiting = asyncio.create_task(pace.turn(60.0))
+    await asyncio.sleep(0.01)
+    with pytest.raises(WebTimeout):
+        await pace.turn(60.0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    waiting = asyncio.create_task(pace.turn(60.0))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+@both('cls', [ArxivSearch, AsyncArxivSearch])
+def test_nobody_waits_for_arxiv_beyond_the_end_of_the_run(cls, web, monkeypatch):
+    monkeypatch.setattr('lagent.actions.arxiv_search._ArxivSearch.pace', _Pace(30.0))
+    server = web({})
+    tool = at(cls(), server)
+    with run_context(limits=RunLimits(seconds=20)):
+        tool.pace._next = time.monotonic() + 30
+        result = called(tool, {'query': 'x'}, 'get_arxiv_article_information')
+    assert 'Too many others wait' in result.errmsg
+    assert server.asked == []

@@ -1,0 +1,44 @@
+"""What an interpreter does with its sandboxes beside running cells."""
+
+import pytest
+
+from lagent.actions import AsyncInterpreter, Interpreter
+from lagent.actions.hooked import settle
+from sandbox import SandboxPolicy, Survival
+
+
+class Manager:
+    """Stands for a manager, of which only the policy is looked at."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+
+@pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
+@pytest.mark.parametrize(
+    'given',
+    [
+        {'policy': SandboxPolicy()},
+        {'backend': 'docker'},
+        {'image': 'mine'},
+        {'max_sessions': 32},
+        {'warm': 1},
+        {'unsafe': True},
+        {'survival': Survival('name', 60)},
+    ],
+)
+def test_what_a_manager_decides_cannot_be_given_beside_it(cls, given):
+    manager = Manager(SandboxPolicy(network='full'))
+    with pytest.raises(ValueError, match=f'have their own {next(iter(given))}'):
+        cls(manager=manager, **given)
+    assert cls(manager=manager).policy.network == 'full'
+
+
+@pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
+def test_a_restart_forgets_variables_and_keeps_files(cls):
+    interpreter = cls(backend='local', unsafe=True)
+    settle(interpreter.execute, "x = 1; open('kept.txt', 'w').write('yes')", 's')
+    settle(interpreter.restart, 's')
+    assert settle(interpreter.execute, 'x', 's').error.name == 'NameError'
+    assert settle(interpreter.read, 'kept.txt', 's') == b'yes'
+    settle(interpreter.close)
