@@ -1,4 +1,4 @@
-"""When a cell counts as ended: by its reply and "idle", or by what says that one of them is lost."""
+"""When a cell counts as ended: by its reply and "idle", or by what says that one is lost."""
 
 import asyncio
 import json
