@@ -13,7 +13,7 @@ from typing import Any
 from .frames import RequestError, encode_frame, natural
 from .workspace import NotQuick, Workspace
 
-CHUNK = 1 << 18
+CHUNK, SEND_BUFFER = 1 << 18, 1 << 20
 STALL = 30.0
 """Seconds without progress after which a peer is given up."""
 
@@ -42,6 +42,7 @@ def serve(connection: socket.socket, request: dict[str, Any], early: bytes, work
         workspace: the directory that paths are relative to.
     """
     connection.settimeout(STALL)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     body = _Body(connection, early, 0)
     try:
         if request['op'] == 'write':

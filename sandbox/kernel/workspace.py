@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from socket import SO_SNDBUF, SOL_SOCKET
 from typing import IO, Any, NamedTuple, cast, get_args
 
 from sandbox.errors import SandboxLost
@@ -15,6 +16,7 @@ _SLICE = 1 << 20  # bytes of a file that count as progress
 _STALL = 30.0  # seconds without progress after which a transfer is given up
 _TRANSFER = 60.0  # seconds that any transfer may take, and
 _SLOWEST = 1 << 20  # the bytes a second beyond them
+_SEND_BUFFER = 1 << 20  # or what the system allows
 _MAX_DIGEST = 64
 _MAX_PAGES = 10  # frames of one listing
 _MAX_TRANSFERS = 4  # the supervisor serves a few more at a time
@@ -147,6 +149,8 @@ class Workspace:
                 reader, writer = await asyncio.open_unix_connection(self._path, limit=CHUNK)
             except OSError as error:
                 raise SandboxLost(f'the sandbox is gone: {error}.') from error
+            # The two sides take turns each time that it is full.
+            writer.get_extra_info('socket').setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
             try:
                 yield reader, writer
             except TimeoutError as error:
