@@ -36,11 +36,11 @@ from IPython.core.profiledir import ProfileDir
 from traitlets import Type, default, observe
 from traitlets.config import Config
 
-from . import files
 from .formatters import Display
 from .messages import Messages
 from .output import Publisher, Stream
 from .record import LastCell
+from .workspace import Workspace
 
 sys.modules['debugpy'] = None  # type: ignore[assignment]
 """The debugger is of no use here, and to import it takes a quarter of the kernel's start."""
@@ -52,6 +52,8 @@ for _name in (
     importlib.import_module(_name)  # a kernel that is forked from here has them, too
 
 IOPUB_HIGH_WATER_MARK = 100_000
+MOST_OF_ERROR = 16_384
+"""Characters of an error's message, and of its traceback, that a reply holds."""
 _ASYNCIO_HINT = 'An event loop is running in this session already: write `await main()` instead.'
 
 
@@ -209,9 +211,9 @@ class Kernel(IPythonKernel):
             if self.before_code:
                 prepare, self.before_code = self.before_code, None
                 prepare()
-            return dict(await super().do_execute(*args, **kwargs))
+            reply = dict(await super().do_execute(*args, **kwargs))
         except BaseException as error:
-            return {
+            reply = {
                 'status': 'error',
                 'ename': type(error).__name__,
                 'evalue': str(_Printable(error)),
@@ -224,6 +226,8 @@ class Kernel(IPythonKernel):
             # The code has ended: an interrupt that comes now would only cost the reply.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._drain()
+        bound(reply)
+        return reply
 
     def _drain(self) -> None:
         for stream in self._streams:
@@ -241,14 +245,14 @@ class Listing:
     MOST = 32
 
     def __init__(self, workspace: str) -> None:
-        self._workspace = files.Workspace(workspace)
+        self._workspace = Workspace(workspace)
         self._known: Any = None
 
     def is_unchanged(self) -> bool:
         """Tell whether all is as it was when this was last asked; no where that takes long."""
         before, self._known = self._known, None
         with contextlib.suppress(Exception):  # the cell may have left no descriptors, or worse
-            self._known = self._workspace.list('', self.MOST, digests=True, quick=True)
+            self._known = self._workspace.list_quickly('', self.MOST)
         return before is not None and bool(before == self._known)
 
 
@@ -332,6 +336,26 @@ _look_up_parameters = functools.cache(ipkernel._accepts_parameters)
 
 def _accepts_parameters(method: Any, names: list[str]) -> Any:
     return _look_up_parameters(method, tuple(names))
+
+
+def bound(reply: dict[str, Any]) -> None:
+    """Leave out of a reply what could make it too large for the host, which needs it.
+
+    All of an error is in the message of its own that went before; the host takes that if it can.
+    """
+    reply['payload'] = []  # texts for a pager or an editor, which the host does not have
+    if reply['status'] == 'error':
+        reply['evalue'] = shortened(reply['evalue'])
+        reply['traceback'] = [shortened('\n'.join(map(str, reply['traceback'])))]
+
+
+def shortened(text: str) -> str:
+    """Return a text, or its head and its tail and how much is left out between them."""
+    excess = len(text) - MOST_OF_ERROR
+    if excess <= 0:
+        return text
+    half = MOST_OF_ERROR // 2
+    return f'{text[:half]}\n[... {excess:,} characters left out ...]\n{text[-half:]}'
 
 
 def start_in_context(self: threading.Thread, start: Any = threading.Thread.start) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import files
+from . import frames
 
 MAX_WAITING = 8
 MAX_UNSENT = 1 << 20
@@ -40,7 +40,7 @@ class Peer:
         if len(self.received) < 4:
             return None
         (length,) = struct.unpack_from('>I', self.received)
-        if length > files.MAX_FRAME:
+        if length > frames.MAX_FRAME:
             raise ValueError(f'a frame of {length} bytes')
         if len(self.received) < 4 + length:
             return None
@@ -124,7 +124,7 @@ class Peers:
         """Send a message as soon as it can be sent."""
         if peer.socket.fileno() < 0:
             return
-        peer.unsent += files.encode_frame(message)
+        peer.unsent += frames.encode_frame(message)
         self._flush(peer)
 
     def leave(self, keep: Peer | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import files, processes, zygote
+from . import frames, processes, zygote
 
 MAX_MODULES, MAX_MODULE_NAME = 64, 200
 KILL_PATIENCE = 5.0
@@ -82,9 +82,9 @@ class Session:
             or len(modules) > MAX_MODULES
             or not all(isinstance(n, str) and len(n) <= MAX_MODULE_NAME for n in modules)
         ):
-            raise files.RequestError('bad_request', 'modules must be a list of names')
+            raise frames.RequestError('bad_request', 'modules must be a list of names')
         if self._zygote is None:
-            raise files.RequestError('ended', 'the process that would import them has ended')
+            raise frames.RequestError('ended', 'the process that would import them has ended')
         self._zygote.preload(modules)
 
     def signal(self, number: int) -> None:
@@ -95,11 +95,11 @@ class Session:
         """
         self.hear()  # the kernel may already run what a signal is meant for
         if not self.kernel.pid:
-            raise files.RequestError('ended', 'no kernel is running')
+            raise frames.RequestError('ended', 'no kernel is running')
         try:
             os.killpg(self.kernel.pid, number)
         except (OSError, OverflowError) as error:
-            raise files.RequestError('bad_request', str(error)) from None
+            raise frames.RequestError('bad_request', str(error)) from None
 
     def kill(self, helpers: set[int], pause: Callable[[], None], *, zygote_too: bool) -> bool:
         """End every process of the session, and tell whether none is left.

@@ -38,6 +38,7 @@ def _sibling(name: str) -> ModuleType:
 
 
 files = _sibling('files')
+frames = _sibling('frames')
 peers = _sibling('peers')
 processes = _sibling('processes')
 session = _sibling('session')
@@ -154,7 +155,7 @@ class Supervisor:
             if operation == 'list':  # after every cell: a fork would cost as much as the cell
                 return files.list_quickly(request, self._options.workspace)
             self._obey(operation, request)
-        except files.RequestError as error:
+        except frames.RequestError as error:
             return {'ok': False, 'error': error.code, 'message': error.message}
         except OSError as error:
             return {'ok': False, 'error': 'no_processes', 'message': str(error)}
@@ -169,20 +170,20 @@ class Supervisor:
 
     def _obey(self, operation: str, request: dict[str, Any]) -> None:
         if operation == 'signal':
-            self._session.signal(files.natural(request, 'signal'))
+            self._session.signal(frames.natural(request, 'signal'))
         elif operation == 'kill':
             if not self._session.kill(self._helpers, self._pause, zygote_too=False):
-                raise files.RequestError('survivors', 'some processes could not be ended')
+                raise frames.RequestError('survivors', 'some processes could not be ended')
         elif operation == 'start':
             if self._session.runs:
-                raise files.RequestError('running', 'a kernel is running already')
+                raise frames.RequestError('running', 'a kernel is running already')
             self._session.start()
         elif operation == 'preload':
             self._session.preload(request.get('modules'))
         elif operation == 'stop':
             self._stopping = True
         elif operation not in ('own', 'status'):
-            raise files.RequestError('bad_request', 'no such operation')
+            raise frames.RequestError('bad_request', 'no such operation')
 
     # Children
 

@@ -11,7 +11,6 @@ from sandbox.types import ExecutionResult, Output
 _CONTROL = re.compile('[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]')
 _COLOUR = re.compile(r'(\x1b\[[0-9;]{0,32}m)')
 _PLAIN = '\x1b[0m'
-_LEFT = re.compile(r'^SystemExit\b', re.MULTILINE)
 _SUFFIXES = {
     'image/png': '.png',
     'image/jpeg': '.jpg',
@@ -55,26 +54,23 @@ class LivePrinter:
         self._line_open = False  # whether standard output is in the middle of a line
 
     def show(self, output: Output) -> None:
-        """Print one output, or the next piece of a stream."""
+        """Print one output, or the next piece of a stream; an error waits for `finish`."""
         saved = self._save_images(output)
         if output.kind == 'stdout':
             self._print(output.text, to_stdout=True, end='', ansi=output.ansi)
         elif output.kind == 'stderr':
             self._print(output.text, end='', ansi=output.ansi)
-        elif output.kind == 'error':
-            if not _LEFT.search(output.text):  # the exit code tells of it, as without a sandbox
-                self._print(output.text)
-        elif not saved and output.text:
+        elif output.kind != 'error' and not saved and output.text:
             newline = '\n' if self._line_open else ''
             self._print(newline + output.text, to_stdout=True)
 
     def finish(self, result: ExecutionResult) -> None:
-        """Print what the result adds to what was shown: the kernel's fate, and what was cut."""
-        if (
-            result.error
-            and result.error.name == 'SystemExit'
-            and not is_number(result.error.message)
-        ):
+        """Print what is shown last: the error, the kernel's fate, and what was cut."""
+        if result.error is None or result.error.name != 'SystemExit':
+            for output in result.outputs:
+                if output.kind == 'error':
+                    self._print(output.text)
+        elif not is_number(result.error.message):  # else the exit code tells of it
             self._print(result.error.message)
         for notice in result.notices:
             self.note(notice)

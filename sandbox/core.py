@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from sandbox import files as transfer
+from sandbox.artifacts import Artifacts
 from sandbox.backends import Backend, get_backend
+from sandbox.calls import Call
 from sandbox.errors import PolicyError, SandboxClosed, SandboxError
 from sandbox.kernel import verdict
 from sandbox.kernel.adoption import Recalled
@@ -26,32 +28,12 @@ from sandbox.policy import SandboxPolicy
 from sandbox.pool import cold_start
 from sandbox.survival import Survival
 from sandbox.survivor import Survivor
-from sandbox.types import ExecutionResult, FileInfo, Timings
+from sandbox.types import ExecutionResult, FileInfo, Outcome, Timings
 
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
-_KEEP = 10.0  # seconds for files with what a result has no room for
 
-FileState = dict[str, FileEntry]
 Source = Callable[[SandboxPolicy, str], Awaitable[Machine]]
 """Where machines come from, for a policy and a session's name."""
-
-
-class Call:
-    """A cell that was asked for."""
-
-    def __init__(
-        self, code: str, timeout: float, listener: Listener | None, tag: str | None
-    ) -> None:
-        self.code = code
-        self.timeout = timeout
-        self.listener = listener
-        self.tag = tag
-        self.asked = time.monotonic()
-        self.stop = asyncio.Event()
-        self.has_turn = False
-        self.started = False
-        self.abandoned = False  # whether nobody will see the result
-        self.task: asyncio.Task[ExecutionResult] | None = None
 
 
 class Session:
@@ -62,7 +44,7 @@ class Session:
 
     Args:
         policy: What the sandbox may use and do.
-        backend: `'docker'`, `'local'`, `'fake'`, or a back end.
+        backend: `'docker'`, `'bubblewrap'`, `'auto'`, `'local'`, `'fake'`, or a back end.
         image: Kernel image of the Docker back end; the one of this version if None.
         id: Name of the session, for people and logs; made up if None.
         unsafe: Consent to a back end that isolates nothing (`'local'`).
@@ -99,8 +81,7 @@ class Session:
         self._untold: list[str] = []  # what the next result has to say first
         self._loss_told = False  # whether the last result said that state was lost
         self._outputs = Outputs(policy)
-        self._files: FileState | None = {}  # as last seen; None when they may have changed
-        self._files_missed = False  # whether there were more than that
+        self._artifacts = Artifacts(policy.max_files)
         self._file_calls = 0
         self._process = os.getpid()
         self.last_used = time.monotonic()
@@ -122,18 +103,14 @@ class Session:
         return self._backend.name
 
     @property
-    def _is_process(self) -> bool:
-        return self.backend in {'local', 'bubblewrap'}
-
-    @property
     def container_id(self) -> str | None:
         """Id of the container, or None while there is none."""
-        return None if self._machine is None or self._is_process else self._machine.id
+        return self._machine.id if self._machine and self._machine.pid is None else None
 
     @property
     def pid(self) -> int | None:
         """Process id on the host of a sandbox that is a plain process, or None."""
-        return int(self._machine.id) if self._machine and self._is_process else None
+        return self._machine.pid if self._machine else None
 
     @property
     def busy(self) -> bool:
@@ -182,7 +159,8 @@ class Session:
         self._check_open()
         self._outputs.forget()
         if self._survivor is None:
-            self._machine, self._files = await self._source(self.policy, self.id), {}
+            self._machine = await self._source(self.policy, self.id)
+            self._artifacts.forget()
         else:
             self._machine = await self._surviving(self._survivor)
         self._check_open()
@@ -193,12 +171,11 @@ class Session:
         try:
             machine = await survivor.adopt(self.policy)
             self.adopted = machine is not None
-            self._files = None  # for it may have some
+            self._artifacts.forget(known=machine is None)
             self._outputs.begin_after(survivor.cells)
             if machine is None:
                 machine = await self._source(self.policy, self.id)
                 await survivor.leave(machine)
-                self._files = {}
         except BaseException:
             survivor.release()
             raise
@@ -268,14 +245,11 @@ class Session:
         async with self._lock:
             call.has_turn = True
             machine = await self._awaited_machine(call)
-            if self._files is None:
-                self._files, _ = await self._look(machine)
-            call.started = True
+            if not self._artifacts.known:
+                await self._artifacts.look(machine.files)
             with self._outputs.begin() as spill:
                 began = time.monotonic()
-                result = await machine.run(
-                    call.code, call.timeout, call.listener, call.stop, spill, call.tag
-                )
+                result = await self._run(call, machine, spill)
                 ended = time.monotonic()
                 kept, words = await self._keep(machine, spill)
             told, self._untold = self._untold, []
@@ -284,7 +258,7 @@ class Session:
                 self._untold = told
             else:
                 self._loss_told = not result.state_preserved
-            full_output, artifacts, incomplete = await self._made(machine, kept)
+            artifacts, incomplete = await self._made(machine, kept)
             steps, notices = await self._recover(machine, result)
             self.last_used = time.monotonic()
             return replace(
@@ -293,7 +267,7 @@ class Session:
                 notices=(*told, *result.notices, *notices, *words),
                 truncated=replace(result.truncated, files=int(incomplete)),
                 artifacts=artifacts,
-                full_output=full_output,
+                full_output=tuple(map(transfer.file_info, kept)),
                 steps=(*result.steps, *steps),
                 timings=Timings(
                     queued=began - call.asked,
@@ -301,6 +275,24 @@ class Session:
                     total=self.last_used - call.asked,
                 ),
             )
+
+    async def _run(self, call: Call, machine: Machine, spill: Spill) -> ExecutionResult:
+        if call.stop.is_set():  # meanwhile: its kernel would not know what to interrupt
+            return ExecutionResult(
+                Outcome.INTERRUPTED,
+                notices=(verdict.NEVER_BEGAN,),
+                text_limit=self.policy.model_text_chars,
+            )
+        call.started = True
+        return await machine.run(call.code, call.timeout, call.listener, call.stop, spill, call.tag)
+
+    async def _interrupt(self) -> None:
+        """Interrupt the cell that runs, or that only waits for a machine."""
+        for call in self._calls:
+            if call.has_turn and not call.started:
+                call.stop.set()
+        if self._machine is not None:
+            await self._machine.interrupt()
 
     async def _awaited_machine(self, call: Call) -> Machine:
         """Return a machine with a kernel, for as long as somebody waits for it."""
@@ -326,54 +318,28 @@ class Session:
         self._note(verdict.RAN_IN_NEW_KERNEL)
         return ['restart'], [verdict.KERNEL_RESTARTED]
 
-    async def _keep(self, machine: Machine, spill: Spill) -> tuple[list[str], list[str]]:
+    async def _keep(self, machine: Machine, spill: Spill) -> tuple[list[FileEntry], list[str]]:
         """Keep text that the result has no room for; return its files and what there is to say."""
         if machine.loss is not None or self._closing:
             return [], []
-        try:
-            async with asyncio.timeout(_KEEP):
-                return await self._outputs.keep(machine.files, spill)
-        except TimeoutError:
-            return [], [f'the full output could not be kept in a file within {_KEEP:g} s']
+        return await self._outputs.keep(machine.files, spill)
 
     async def _made(
-        self, machine: Machine, kept: list[str]
-    ) -> tuple[tuple[FileInfo, ...], tuple[FileInfo, ...], bool]:
-        """Return the files that hold cut text, those the cell made, and whether some are missed."""
-        before = self._files or {}
+        self, machine: Machine, kept: list[FileEntry]
+    ) -> tuple[tuple[FileInfo, ...], bool]:
+        """Return the files that the cell has made, and whether some may be missed."""
         if machine.loss is not None:
-            return (), (), False
-        if machine.unchanged and not kept and self._files is not None:
-            return (), (), self._files_missed
-        self._files, more = await self._look(machine)
-        self._files_missed = more
-        if self._files is None:
-            return (), (), True
-        changed = {
-            name: entry
-            for name, entry in sorted(self._files.items())
-            if name not in before or _differs(before[name], entry)
-        }
-        full = tuple(transfer.file_info(changed.pop(name)) for name in kept if name in changed)
-        return full, tuple(map(transfer.file_info, changed.values())), more
-
-    def _remember(self, entry: FileEntry) -> None:
-        """Take note of a file that was put there from outside: no cell has made it."""
-        if self._files is not None:
-            self._files[transfer.file_info(entry).path] = entry
-
-    async def _look(self, machine: Machine) -> tuple[FileState | None, bool]:
-        """Return what is known of every file, and whether there are more files."""
-        try:
-            entries, more = await machine.files.list('', self.policy.max_files, digests=True)
-        except SandboxError:
-            return None, True  # no process left to look with, or the machine is gone
-        state = {transfer.file_info(entry).path: entry for entry in entries if entry.kind == 'file'}
-        return state, more
+            return (), False
+        if machine.unchanged and self._artifacts.known:
+            for entry in kept:
+                self._artifacts.add(entry)
+            return (), self._artifacts.incomplete
+        changes = await self._artifacts.changes(machine.files, kept)
+        return changes, self._artifacts.incomplete
 
     async def _restart(self) -> None:
         for call in list(self._calls):
-            if call.started:
+            if call.has_turn:
                 call.stop.set()
         async with self._lock:
             self._check_open()
@@ -422,10 +388,3 @@ def check_process(what: str, process: int) -> None:
             'there; nothing was changed.',
             hint='Make a Sandbox of its own in each process, after the fork.',
         )
-
-
-def _differs(old: FileEntry, new: FileEntry) -> bool:
-    """Compare contents where both are known, else what else tells of a change."""
-    if old.digest and new.digest:
-        return old.digest != new.digest
-    return (old.size, old.mtime_ns, old.inode) != (new.size, new.mtime_ns, new.inode)

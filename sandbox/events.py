@@ -76,7 +76,11 @@ class EventQueue:
         last = self._events[key][0].output
         if last is None or last.kind != new.kind or new.kind not in _STREAMS:
             return False
-        self._store(key, replace(event, output=replace(last, text=last.text + new.text)))
+        ansi = ''
+        if last.ansi or new.ansi:
+            ansi = (last.ansi or last.text) + (new.ansi or new.text)
+        joined = replace(last, text=last.text + new.text, ansi=ansi)
+        self._store(key, replace(event, output=joined))
         return True
 
     def _store(self, key: int, event: ExecutionEvent) -> None:
@@ -102,6 +106,7 @@ def _size(event: ExecutionEvent) -> int:
         return 0
     return (
         len(output.text)
+        + len(output.ansi)
         + sum(map(_value_size, output.data.values()))
         + (_value_size(output.metadata) if output.metadata else 0)
     )

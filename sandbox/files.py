@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import unicodedata
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path, PurePosixPath
 
 from sandbox.errors import FileRefused
@@ -92,7 +92,7 @@ async def upload(
         return await _send(files, check_name(name), len(source), _pieces(source), policy)
     path = Path(source)
     target = check_name(path.name if name is None else name)
-    descriptor = await asyncio.to_thread(_open_regular, path)
+    descriptor = _open_regular(path)  # at once: a wait that is broken off would leave it open
     with open(descriptor, 'rb', buffering=0) as file:  # noqa: ASYNC230, PTH123 - it is open already
         size = os.fstat(descriptor).st_size
         return await _send(files, target, size, _chunks(file.fileno(), path, size), policy)
@@ -104,25 +104,31 @@ async def download(
     """Copy a file of the workspace into a folder of the host, which is made if need be."""
     folder = Path(to)
     target = folder / PurePosixPath(check_name(name)).name
-    await asyncio.to_thread(_prepare, folder, target)
-    descriptor, temporary = await asyncio.to_thread(_create, folder)
+    with _refusing(folder):
+        await asyncio.to_thread(_prepare, folder, target)
+        descriptor, temporary = _create(folder)  # at once: see `upload`
     try:
         with open(descriptor, 'wb', buffering=0) as file:  # noqa: ASYNC230, PTH123 - it is open already
-            async for chunk in read(files, name, policy):
-                await asyncio.to_thread(_write_all, file.fileno(), chunk)
-        await asyncio.to_thread(temporary.replace, target)
+            async with contextlib.aclosing(read(files, name, policy)) as chunks:
+                async for chunk in chunks:
+                    with _refusing(target):
+                        await asyncio.to_thread(_write_all, file.fileno(), chunk)
+        with _refusing(target):
+            await asyncio.to_thread(temporary.replace, target)
     except BaseException:
         await asyncio.to_thread(_discard, temporary)
         raise
     return target
 
 
-async def read(files: Files, name: str, policy: SandboxPolicy) -> AsyncIterator[bytes]:
+async def read(files: Files, name: str, policy: SandboxPolicy) -> AsyncGenerator[bytes]:
     """Yield the bytes of a file of the workspace."""
-    chunks = files.read(check_name(name), policy.max_file_bytes)
     try:
-        async for chunk in chunks:
-            yield chunk
+        async with contextlib.aclosing(
+            files.read(check_name(name), policy.max_file_bytes)
+        ) as chunks:
+            async for chunk in chunks:
+                yield chunk
     except Refusal as refusal:
         raise explain(name, refusal) from None
 
@@ -135,9 +141,12 @@ async def listing(files: Files, path: str, policy: SandboxPolicy) -> list[FileIn
     except Refusal as refusal:
         raise explain(path, refusal) from None
     if more:
+        limit = f'SandboxPolicy.max_files is {policy.max_files:,}'
+        if len(entries) < policy.max_files:
+            limit = f'{len(entries):,} of such long names'
         raise FileRefused(
-            f'{path or "the workspace"!r} holds more files than one listing names '
-            f'({policy.max_files:,}).',
+            f'{path or "the workspace"!r} holds more files and folders than one listing names '
+            f'({limit}).',
             hint='List one of its folders, or have the code itself count them.',
         )
     return sorted(
@@ -163,21 +172,9 @@ async def _send(
 ) -> FileEntry:
     check_size(name, size, policy)
     try:
-        await files.write(name, size, chunks)
-        folder = str(PurePosixPath(name).parent)
-        return await _stat(files, name, '' if folder == '.' else folder, size, policy)
+        return await files.write(name, size, chunks)
     except Refusal as refusal:
         raise explain(name, refusal) from None
-
-
-async def _stat(
-    files: Files, name: str, folder: str, size: int, policy: SandboxPolicy
-) -> FileEntry:
-    entries, _ = await files.list(folder, policy.max_files, digests=True)
-    for entry in entries:
-        if entry.path == name:
-            return entry
-    return FileEntry(name, size, 0, 'file', 0)
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -196,11 +193,9 @@ async def _chunks(descriptor: int, path: Path, size: int) -> AsyncIterator[bytes
 
 
 def _open_regular(path: Path) -> int:
-    try:
+    with _refusing(path):
         # Without O_NONBLOCK the open of a pipe would wait for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise _refused(str(path), error.strerror or str(error)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _refused(str(path), 'it is not a regular file')
@@ -208,10 +203,7 @@ def _open_regular(path: Path) -> int:
 
 
 def _prepare(folder: Path, target: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _refused(str(folder), error.strerror or str(error)) from error
+    folder.mkdir(parents=True, exist_ok=True)
     if target.is_dir() and not target.is_symlink():
         raise _refused(str(target), 'a folder of that name is in the way')
 
@@ -231,6 +223,15 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Have the host's file system refuse a file, as everybody else does."""
+    try:
+        yield
+    except OSError as error:
+        raise _refused(str(path), error.strerror or str(error)) from error
 
 
 def _refused(name: object, reason: str) -> FileRefused:

@@ -47,8 +47,9 @@ LAYER = 'Dockerfile.packages'
 
 _CONTEXT = (
     *('Dockerfile', 'adapt.py'),
-    *('supervisor.py', 'peers.py', 'session.py', 'bridge.py', 'files.py', 'processes.py'),
-    *('zygote.py', 'kernel.py', 'output.py', 'messages.py', 'record.py', 'forwarder.py'),
+    *('supervisor.py', 'peers.py', 'session.py', 'bridge.py', 'frames.py', 'files.py'),
+    *('workspace.py', 'processes.py', 'zygote.py', 'kernel.py', 'output.py', 'messages.py'),
+    *('record.py', 'forwarder.py'),
     *('formatters.py', 'tables.py', 'charts.py', 'values.py'),
 )
 _PULL_STALL = 30.0

@@ -1,5 +1,6 @@
 """The files of a session that hold what was too long for its results."""
 
+import asyncio
 import contextlib
 from collections import deque
 
@@ -7,9 +8,11 @@ from sandbox.errors import SandboxError
 from sandbox.kernel.contract import Files
 from sandbox.kernel.framing import Refusal
 from sandbox.kernel.spill import Spill
+from sandbox.kernel.workspace import FileEntry
 from sandbox.policy import MIB, SandboxPolicy
 
 _FOLDER = '.outputs'
+_PATIENCE = 10.0  # seconds for all files of a cell
 
 
 class Outputs:
@@ -37,24 +40,32 @@ class Outputs:
         """Take note that the workspace is a new one."""
         self._kept.clear()
 
-    async def keep(self, files: Files, spill: Spill) -> tuple[list[str], list[str]]:
-        """Write what the last cell's result does not hold; return the paths and what to say."""
-        paths: list[str] = []
+    async def keep(self, files: Files, spill: Spill) -> tuple[list[FileEntry], list[str]]:
+        """Write what the last cell's result does not hold; return the files and what to say."""
+        kept: list[FileEntry] = []
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return kept, await self._write(files, spill, kept)
+        except TimeoutError:
+            return kept, [f'the full output could not be kept in a file within {_PATIENCE:g} s']
+
+    async def _write(self, files: Files, spill: Spill, kept: list[FileEntry]) -> list[str]:
         for name, size, file in spill.wanted():
             path = f'{_FOLDER}/cell-{self._cell}-{name}.txt'
             await self._make_room(files, size)
             try:
-                await files.write(path, size, file)
+                kept.append(await files.write(path, size, file))
             except SandboxError as error:
                 why = error.code if isinstance(error, Refusal) else error.message
-                return paths, [f'the full output could not be kept in {path} ({why})']
+                return [f'the full output could not be kept in {path} ({why})']
             self._kept.append((path, size))
-            paths.append(path)
-        if paths and not spill.complete:
-            return paths, [
+        if spill.failure:
+            return [f'the full output could not be kept in a file ({spill.failure})']
+        if kept and not spill.complete:
+            return [
                 f'only the first {self._limit / MIB:g} MiB of the full output are kept in a file'
             ]
-        return paths, []
+        return []
 
     async def _make_room(self, files: Files, size: int) -> None:
         while self._kept and sum(kept for _, kept in self._kept) + size > self._limit:

@@ -127,10 +127,12 @@ class AsyncSandbox(Session):
         return await self._recall(tag)
 
     async def interrupt(self) -> None:
-        """Interrupt the cell that runs, like Ctrl-C; without one, do nothing."""
+        """Interrupt the cell that runs, like Ctrl-C; without one, do nothing.
+
+        A cell whose sandbox is still being started does not begin.
+        """
         check_process(f'the session {self.id!r}', self._process)
-        if self._machine is not None:
-            await self._machine.interrupt()
+        await self._interrupt()
 
     async def restart(self) -> None:
         """Start a new kernel: variables and imports are gone, files are kept.
@@ -158,7 +160,7 @@ class AsyncSandbox(Session):
         """
         async with self._file_call() as machine:
             entry = await transfer.upload(machine.files, source, name, self.policy)
-            self._remember(entry)
+            self._artifacts.add(entry)
         return transfer.file_info(entry)
 
     async def download(self, name: str, to: str | os.PathLike[str]) -> Path:

@@ -1,6 +1,7 @@
 """What a cell gives back: `ExecutionResult` and its parts. Plain frozen values, JSON and back."""
 
 import base64
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -9,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Self
 from sandbox.rich import CHART_MIME, DATA_MIMES, TABLE_MIME, Chart, Table, read_chart, read_table
 
 OutputKind = Literal['stdout', 'stderr', 'result', 'display', 'error']
+FileKind = Literal['file', 'dir', 'link', 'other']
 
 
 class Outcome(StrEnum):
@@ -39,7 +41,7 @@ class ErrorInfo(NamedTuple):
     traceback: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Output:
     """One output of a cell.
 
@@ -64,6 +66,10 @@ class Output:
     left_out: Mapping[str, int] = field(default_factory=dict)
     cut: tuple[int, int] | None = None
     ansi: str = ''
+
+    def __repr__(self) -> str:
+        parts = [reprlib.repr(self.text)] if self.text else []
+        return f'<Output {self.kind}: {", ".join([*parts, *self.data])}>'
 
     @property
     def missing(self) -> dict[str, int]:
@@ -158,10 +164,10 @@ class FileInfo:
     path: str
     size: int
     modified: float
-    kind: str = 'file'
+    kind: FileKind = 'file'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExecutionResult:
     """What running one cell gave. User code never raises: its failure is told here.
 
@@ -180,7 +186,7 @@ class ExecutionResult:
         exit_code: Exit code of the kernel process, where it ended by one.
         signal: Number of the signal that ended the kernel process, where one did.
         steps: What was done about a cell that would not end: `interrupt`, `kill`, `restart`.
-        text_limit: Length of `text` in characters.
+        text_limit: Length of `text` in characters, as long as notices leave room for the rest.
     """
 
     outcome: Outcome
@@ -197,6 +203,18 @@ class ExecutionResult:
     signal: int | None = None
     steps: tuple[str, ...] = ()
     text_limit: int = 8_000
+
+    def __repr__(self) -> str:
+        ended = f'{self.outcome} ({self.error.name})' if self.error else str(self.outcome)
+        counts = [(len(self.outputs), 'output'), (len(self.images), 'image')]
+        told = [f'{n} {what}{"" if n == 1 else "s"}' for n, what in counts if n]
+        return f'<ExecutionResult {", ".join([ended, *told])}, {self.timings.total:.2f} s>'
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show it in a notebook: its images, tables and texts; never the cell's own HTML."""
+        from sandbox.notebook_view import as_html
+
+        return {'text/plain': repr(self), 'text/html': as_html(self)}
 
     @property
     def ok(self) -> bool:
@@ -241,7 +259,7 @@ class ExecutionResult:
 
     @property
     def text(self) -> str:
-        """What a model is shown: at most `text_limit` characters, with counts of what was cut."""
+        """What a model is shown: notices whole, the rest cut to `text_limit`, cuts counted."""
         from sandbox.kernel.render import model_text
 
         return model_text(self)

@@ -81,6 +81,16 @@ class Reporter(Protocol):
 
 
 @runtime_checkable
+class Process(Protocol):
+    """An instance that is a process of the host."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+
+@runtime_checkable
 class Assignable(Protocol):
     """An instance that can be told, after it was started, which session it serves."""
 

@@ -57,7 +57,12 @@ class BubblewrapInstance:
     @property
     def id(self) -> str:
         """Process id on the host of the sandbox's first process, the supervisor."""
-        return str(self._first or self._process.pid)
+        return str(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """The same, as a number."""
+        return self._first or self._process.pid
 
     @property
     def endpoint(self) -> Endpoint:

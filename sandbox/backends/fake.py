@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class FakeMachine:
 
     def __init__(self, script: Script, policy: SandboxPolicy) -> None:
         self.id = f'fake-{next(self._ids)}'
+        self.pid = None
         self.loss: str | None = None
         self.has_kernel = True
         self.unchanged = False
@@ -148,13 +149,12 @@ class FakeFiles:
         names = sorted(name for name in self._data if name.startswith(below))
         if path and not names:
             raise Refusal('not_found', 'no such file or directory')
-        entries = [
-            FileEntry(name, len(self._data[name]), self._versions[name], 'file', 0)
-            for name in names[:limit]
-        ]
-        return entries, len(names) > limit
+        return [self._entry(name) for name in names[:limit]], len(names) > limit
 
-    async def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
+    def _entry(self, name: str) -> FileEntry:
+        return FileEntry(name, len(self._data[name]), self._versions[name], 'file', 0)
+
+    async def read(self, path: str, limit: int) -> AsyncGenerator[bytes]:
         """Yield the bytes of a file."""
         data = self._data.get(path)
         if data is None:
@@ -163,7 +163,7 @@ class FakeFiles:
             raise Refusal('too_large', f'the file has {len(data)} bytes')
         yield data
 
-    async def write(self, path: str, size: int, source: Source) -> None:
+    async def write(self, path: str, size: int, source: Source) -> FileEntry:
         """Write a file, if the workspace has room for it."""
         if size + sum(map(len, self._data.values())) > self._policy.disk:
             raise Refusal('no_space', 'no space left')
@@ -172,6 +172,7 @@ class FakeFiles:
         else:
             self._data[path] = source.read()
         self._versions[path] = time.time_ns()
+        return self._entry(path)
 
     async def delete(self, path: str) -> None:
         """Remove a file, or a folder with all it holds."""

@@ -33,7 +33,12 @@ class LocalInstance:
     @property
     def id(self) -> str:
         """Process id of the supervisor."""
-        return str(self._process.pid)
+        return str(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """The same, as a number."""
+        return self._process.pid
 
     @property
     def endpoint(self) -> Endpoint:

@@ -93,6 +93,17 @@ def test_lone_surrogates_do_not_hide_an_error(shared: Sandbox) -> None:
     assert shared.execute('1 + 1').result == '2'
 
 
+@expectation()
+def test_an_error_of_any_length_is_an_error_and_costs_no_variables(shared: Sandbox) -> None:
+    """Neither the message nor the reply need be of a size that the host reads."""
+    shared.execute('k = 5')
+    for character, count in (('x', 20_000), ('\\u6570', 1_000_000), ('x', 10_000_000)):
+        result = shared.execute(f"raise ValueError('{character}' * {count})", timeout=30.0)
+        assert (result.outcome, result.steps, result.state_preserved) == (Outcome.ERROR, (), True)
+        assert error_of(result).name == 'ValueError'
+    assert shared.execute('k').result == '5'
+
+
 @expectation(11)
 def test_streams_that_user_code_replaced_come_back(shared: Sandbox) -> None:
     """Streams that user code replaced come back."""

@@ -25,25 +25,35 @@ class Cell:
         reply: Content of the shell reply, once it is there.
         idle: Whether the kernel has said that nothing more comes.
         heard: When the kernel last sent anything at all, on the monotonic clock.
-        ended: Done with the reply and the end of the output; without that one, after a silence.
+        ended: Done with the reply and the end of the output. Where one of them is lost, after a
+            silence.
     """
 
     def __init__(self, message_id: str, collector: Collector) -> None:
         self.collector = collector
         self.reply: dict[str, Any] | None = None
         self.idle = False
+        self._reply_lost = False
         self.message_id = message_id
         self.heard = time.monotonic()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def _check_ended(self) -> None:
-        if self.ended.done() or self.reply is None:
+        answered = self.reply is not None
+        if self.ended.done() or not (answered or (self._reply_lost and self.idle)):
             return
         patience = self.heard + _IDLE_PATIENCE - time.monotonic()
-        if self.idle or patience <= 0:
+        if (answered and self.idle) or patience <= 0:
             self.ended.set_result(None)
         else:
             self.ended.get_loop().call_later(patience, self._check_ended)
+
+    def on_unreadable(self, size: int, *, may_be_reply: bool) -> None:
+        """Take note of a message that was malformed, forged or, with its size, too large."""
+        self.collector.dropped_message(size)
+        if may_be_reply:
+            self._reply_lost = True
+            self._check_ended()
 
     def on_shell(self, message: Incoming) -> None:
         """Take a message of the shell channel that belongs to this cell."""
@@ -188,7 +198,8 @@ class KernelClient:
                 on_message(incoming)
                 return
         if self._cell is not None:
-            self._cell.collector.dropped_message(0 if message.complete else message.size)
+            size = 0 if message.complete else message.size
+            self._cell.on_unreadable(size, may_be_reply=on_message == self._on_shell)
 
     def _on_shell(self, message: Incoming) -> None:
         if message.kind == 'kernel_info_reply':

@@ -17,7 +17,7 @@ _MAX_NAME = 1_000
 _SLICE = 1 << 20  # characters handled at a time: a message may be large, copies of it are not
 _TRACEBACK_TAIL = 0.75
 _LIVE_CODE = 512  # characters of a code without an end that a live view waits for
-_LAST_PLACES = 4  # one result, two streams that began late, the error
+_LATE_PLACES = 3  # over the number: for two streams that began late, and one result
 StreamName = Literal['stdout', 'stderr']
 
 
@@ -193,7 +193,7 @@ class Collector:
                 self._emit(Output(stream.name, piece, ansi=ansi))
 
     def _on_display(self, content: dict[str, Any]) -> None:
-        self._add(self._rich('display', content))
+        self._show('display', content)
 
     def _on_update(self, content: dict[str, Any]) -> None:
         name = _display_id(content.get('transient'))
@@ -202,22 +202,22 @@ class Collector:
             for index, entry in enumerate(self._entries)
             if isinstance(entry, Output) and entry.display_id == name is not None
         ]
-        if places and name is not None:
-            self._bytes_room += self._charged.pop(name, 0)
-        new = self._rich('display', content)
-        if not places:
+        if not places or name is None:
             # It updates a display of an earlier cell, whose result is out: show it here.
-            self._add(new)
+            self._show('display', content)
             return
+        self._bytes_room += self._charged.pop(name, 0)
+        new = self._rich('display', content)
         for index in places:
             self._entries[index] = new
         self._emit(new)
 
     def _on_result(self, content: dict[str, Any]) -> None:
         self._take_count(content)
-        self._add(self._rich('result', content), places=1)
+        self._show('result', content, places=_LATE_PLACES)
 
     def _on_error(self, content: dict[str, Any]) -> None:
+        self._begin_output()
         name, message = content.get('ename'), content.get('evalue')
         lines = content.get('traceback')
         lines = [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
@@ -226,7 +226,7 @@ class Collector:
         trace, cut = self._text('\n'.join(lines), tail=_TRACEBACK_TAIL)
         self.error = ErrorInfo(name, message, trace)
         self._entries = [e for e in self._entries if isinstance(e, _Segment) or e.kind != 'error']
-        self._add(Output('error', trace or f'{name}: {message}', cut=cut), places=_LAST_PLACES)
+        self._add(Output('error', trace or f'{name}: {message}', cut=cut))
 
     def _on_clear(self, content: dict[str, Any]) -> None:
         self._clear_pending = True
@@ -241,13 +241,22 @@ class Collector:
         if type(count) is int and 0 <= count < 1 << 53:
             self.execution_count = count
 
-    def _add(self, output: Output, *, places: int = 0) -> None:
-        """Append an output; the last result and the error have places of their own."""
+    def _show(
+        self, kind: Literal['result', 'display'], content: dict[str, Any], *, places: int = 0
+    ) -> None:
+        """Add an output if there is a place for it; only then does it cost anything."""
+        self._begin_output()
+        if len(self._entries) < self._policy.max_outputs + places:
+            self._add(self._rich(kind, content))
+        else:
+            self._outputs += 1
+
+    def _begin_output(self) -> None:
+        # Before anything of it is counted or charged: to clear is to forget all counts.
         self._clear_if_pending()
         self._pause_streams()
-        if len(self._entries) >= self._policy.max_outputs + places:
-            self._outputs += 1
-            return
+
+    def _add(self, output: Output) -> None:
         self._entries.append(output)
         self._emit(output)
 

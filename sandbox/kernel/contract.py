@@ -1,7 +1,7 @@
 """What a session needs of a running sandbox, whatever it is made of."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol, runtime_checkable
 
 from sandbox.kernel.spill import Spill
@@ -21,12 +21,12 @@ class Files(Protocol):
         """Return the tree below a folder, and whether there is more of it."""
         ...
 
-    def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
+    def read(self, path: str, limit: int) -> AsyncGenerator[bytes]:
         """Yield the bytes of a file."""
         ...
 
-    async def write(self, path: str, size: int, source: Source) -> None:
-        """Write a file."""
+    async def write(self, path: str, size: int, source: Source) -> FileEntry:
+        """Write a file, and return it as a listing with digests would name it."""
         ...
 
     async def delete(self, path: str) -> None:
@@ -46,6 +46,11 @@ class Machine(Protocol):
     @property
     def id(self) -> str:
         """Container or process id."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, where it is a process of the host."""
         ...
 
     @property

@@ -21,13 +21,14 @@ Piece = str | int
 def model_text(result: ExecutionResult) -> str:
     """Return notices, then outputs in order, files, and the end of the traceback at the end.
 
-    Notices are never cut. The whole has at most `result.text_limit` characters, unless notices
-    alone need more.
+    Notices are never cut. The whole has at most `result.text_limit` characters, as long as they
+    leave room for the rest, which has always some.
     """
     head = ''.join(f'[notice] {_safe(notice)}\n' for notice in result.notices)
-    files = _files('full output', result.full_output)
-    files += _files('files created or changed', result.artifacts)
-    room = max(result.text_limit - len(head) - len(files) - 2, _LEAST_BODY)
+    limit = result.text_limit
+    files = _files('full output', result.full_output, limit // 8)
+    files += _files('files created or changed', result.artifacts, limit // 8)
+    room = max(limit - len(head) - len(files) - 2, min(_LEAST_BODY, limit // 4))
     body: list[Piece] = []
     error: list[Piece] = []
     for output in result.outputs:
@@ -92,13 +93,23 @@ def _image_note(mime: str, data: object) -> str:
     return f'[image: {kind}{pixels}, {_bytes(length)}]'
 
 
-def _files(what: str, infos: tuple[FileInfo, ...]) -> str:
+def _files(what: str, infos: tuple[FileInfo, ...], room: int) -> str:
+    """Name so many of the files as there is room for, and count the others."""
     if not infos:
         return ''
-    named = [f'{_name(info.path)} ({_bytes(info.size)})' for info in infos[:_MAX_FILES]]
-    if more := len(infos) - _MAX_FILES:
-        named += [f'and {more:,} more'] if more > 0 else []
+    named: list[str] = []
+    for info in infos[:_MAX_FILES]:
+        named.append(f'{_name(info.path)} ({_bytes(info.size)})')
+        if len(', '.join([*named, _more(len(infos))])) > room:
+            named.pop()
+            break
+    if more := len(infos) - len(named):
+        named.append(_more(more) if named else f'{more:,}')
     return f'[{what}: {", ".join(named)}]\n'
+
+
+def _more(count: int) -> str:
+    return f'and {count:,} more'
 
 
 def _name(path: str) -> str:

@@ -4,6 +4,7 @@ A result keeps head and tail of what is printed. What lies between them is not t
 a limit it becomes a file of the session. Memory holds no more of it than a small buffer.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from typing import IO, Self
@@ -19,10 +20,12 @@ class Spill:
 
     Attributes:
         complete: Whether nothing had to be left out.
+        failure: Why the host could not keep a text that it had begun to keep, or nothing.
     """
 
     def __init__(self, limit: int) -> None:
         self.complete = True
+        self.failure = ''
         self._limit = self._room = limit
         self._files: dict[str, IO[bytes]] = {}
         self._wanted: list[str] = []
@@ -46,9 +49,9 @@ class Spill:
         try:
             self._file(name).write(data)
             self._room -= len(data)
-        except OSError:  # the host's disk is full: what follows has no place either
-            self.complete = False
-            self._room = 0
+        except OSError as error:
+            self._give_up(name, error)
+            self._room = 0  # the disk is full: what follows has no place either
 
     def want(self, name: str) -> None:
         """Take note that a result does not hold all of a stream."""
@@ -57,21 +60,35 @@ class Spill:
 
     def clear(self) -> None:
         """Forget everything."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        for name in list(self._files):
+            self._close(name)
         self._wanted.clear()
-        self._room, self.complete = self._limit, True
+        self._room, self.complete, self.failure = self._limit, True, ''
 
     def wanted(self) -> Iterator[tuple[str, int, IO[bytes]]]:
         """Yield name, size in bytes, and file of each stream that a result does not hold."""
         for name in self._wanted:
             if (file := self._files.get(name)) is not None:
-                size = file.seek(0, 2)
-                file.seek(0)
-                yield name, size, file
+                try:
+                    size = file.seek(0, 2)  # writes what a buffer still holds
+                    file.seek(0)
+                except OSError as error:
+                    self._give_up(name, error)
+                else:
+                    yield name, size, file
 
     def _file(self, name: str) -> IO[bytes]:
         if name not in self._files:
             self._files[name] = tempfile.SpooledTemporaryFile(_BUFFER)  # noqa: SIM115 - see `clear`
         return self._files[name]
+
+    def _give_up(self, name: str, error: OSError) -> None:
+        self.failure = error.strerror or str(error)
+        self.complete = False
+        self._close(name)
+
+    def _close(self, name: str) -> None:
+        file = self._files.pop(name, None)
+        with contextlib.suppress(OSError):  # it may try to write what its buffer holds
+            if file is not None:
+                file.close()

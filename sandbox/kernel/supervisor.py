@@ -40,10 +40,11 @@ class Exit(NamedTuple):
     log: str
 
 
-class Supervisor(Workspace):
+class Supervisor:
     """The owner's connection. Make it with `connect`.
 
     Attributes:
+        workspace: The files.
         exit: How the kernel ended, or None while it runs.
         lost: Whether the connection has ended.
         ended: Done when the kernel has ended or the connection is lost.
@@ -53,7 +54,7 @@ class Supervisor(Workspace):
     def __init__(
         self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        super().__init__(path)
+        self.workspace = Workspace(path, self.request)
         self.exit: Exit | None = None
         self.lost = False
         self.preloaded: dict[str, str] | None = None

@@ -14,6 +14,8 @@ RAN_IN_NEW_KERNEL = (
     'this cell ran in a new kernel: variables and imports from before it are lost, files are kept'
 )
 
+NEVER_BEGAN = 'the cell was interrupted before it began: none of it was run'
+
 
 @dataclass
 class Ending:
@@ -106,7 +108,7 @@ def notices(ending: Ending, policy: SandboxPolicy) -> list[str]:
         said.append(_death(ending.exit, policy))
     elif ending.disconnected:
         said.append('the kernel closed its connection to the host, and was killed')
-    elif ending.reply is not None and outcome(ending) is Outcome.UNKNOWN:
+    elif outcome(ending) is Outcome.UNKNOWN:
         said.append('the kernel did not say whether the cell succeeded')
     if ending.reply is not None and not ending.output_ended and ending.state_preserved:
         said.append('the kernel did not confirm the end of the output: some of it may be missing')

@@ -3,19 +3,22 @@
 import asyncio
 import contextlib
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
-from typing import IO, Any, NamedTuple
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from socket import SO_SNDBUF, SOL_SOCKET
+from typing import IO, Any, NamedTuple, cast, get_args
 
 from sandbox.errors import SandboxLost
 from sandbox.kernel.framing import Refusal, checked, close, encode, integer, natural, receive
+from sandbox.types import FileKind
 
 CHUNK = 256 * 1024
 _SLICE = 1 << 20  # bytes of a file that count as progress
 _STALL = 30.0  # seconds without progress after which a transfer is given up
 _TRANSFER = 60.0  # seconds that any transfer may take, and
 _SLOWEST = 1 << 20  # the bytes a second beyond them
+_SEND_BUFFER = 1 << 20  # or what the system allows
 _MAX_DIGEST = 64
+_MAX_PAGES = 10  # frames of one listing
 _MAX_TRANSFERS = 4  # the supervisor serves a few more at a time
 
 
@@ -25,7 +28,7 @@ class FileEntry(NamedTuple):
     path: str
     size: int
     mtime_ns: int
-    kind: str
+    kind: FileKind
     inode: int
     digest: str = ''
 
@@ -34,20 +37,18 @@ Source = AsyncIterator[bytes] | IO[bytes]
 """What is written: pieces that are not there yet, or an open file of the host."""
 
 
-class Workspace(ABC):
+class Workspace:
     """The files: a listing if it is small, else a connection each, served by a process of its own.
 
     Args:
         path: The supervisor's socket.
+        request: Asks on the owner's connection; see `Supervisor.request`.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, request: Callable[..., Awaitable[dict[str, Any]]]) -> None:
         self._path = path
+        self._request = request
         self._transfers = asyncio.Semaphore(_MAX_TRANSFERS)
-
-    @abstractmethod
-    async def request(self, op: str, *, patience: float = ..., **fields: Any) -> dict[str, Any]:
-        """Ask on the owner's connection; see `Supervisor.request`."""
 
     async def list(
         self, path: str, limit: int, *, digests: bool = False
@@ -65,19 +66,27 @@ class Workspace(ABC):
         """
         wanted: dict[str, Any] = {'path': path, 'max': limit, 'digests': digests}
         try:
-            answer = await self.request('list', **wanted)
+            answer = await self._request('list', **wanted)
         except Refusal as refusal:
             if refusal.code != 'not_quick':
                 raise
-            async with self._connection() as (reader, writer):
-                writer.write(encode({'op': 'list', **wanted}))
+        else:
+            return _entries(answer)[:limit], bool(answer.get('more'))
+        entries: list[FileEntry] = []
+        async with self._connection() as (reader, writer):
+            writer.write(encode({'op': 'list', **wanted}))
+            for _ in range(_MAX_PAGES):
                 answer = checked(await receive(reader, _STALL))
-        raw = answer.get('entries')
-        entries = [_entry(values) for values in raw] if isinstance(raw, list) else []
-        return [entry for entry in entries if entry is not None][:limit], bool(answer.get('more'))
+                entries += _entries(answer)[: limit - len(entries)]
+                if not answer.get('next'):
+                    return entries, bool(answer.get('more'))
+        return entries, True
 
-    async def write(self, path: str, size: int, source: Source) -> None:
+    async def write(self, path: str, size: int, source: Source) -> FileEntry:
         """Write a file of `size` bytes; folders on the way are made.
+
+        Returns:
+            The file, as a listing with digests would name it.
 
         Raises:
             Refusal: The path is refused, or there is no space.
@@ -93,9 +102,12 @@ class Workspace(ABC):
                         await writer.drain()
             else:
                 await _send(source, size, writer.transport, patience)
-            checked(await receive(reader, patience.left()))
+            answer = checked(await receive(reader, patience.left()))
+        if (entry := _entry(answer.get('entry'))) is None:
+            raise SandboxLost('the sandbox did not say what it has written.')
+        return entry._replace(path=path)
 
-    async def read(self, path: str, limit: int) -> AsyncIterator[bytes]:
+    async def read(self, path: str, limit: int) -> AsyncGenerator[bytes]:
         """Yield the bytes of a regular file of at most `limit` bytes.
 
         Raises:
@@ -137,6 +149,8 @@ class Workspace(ABC):
                 reader, writer = await asyncio.open_unix_connection(self._path, limit=CHUNK)
             except OSError as error:
                 raise SandboxLost(f'the sandbox is gone: {error}.') from error
+            # The two sides take turns each time that it is full.
+            writer.get_extra_info('socket').setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
             try:
                 yield reader, writer
             except TimeoutError as error:
@@ -176,11 +190,18 @@ async def _send(
             await loop.sendfile(transport, file, start, min(_SLICE, size - start))
 
 
+def _entries(answer: dict[str, Any]) -> list[FileEntry]:
+    raw = answer.get('entries')
+    entries = map(_entry, raw) if isinstance(raw, list) else ()
+    return [entry for entry in entries if entry is not None]
+
+
 def _entry(values: object) -> FileEntry | None:
     if not isinstance(values, list) or len(values) not in (5, 6):
         return None
     path, size, mtime_ns, kind, inode, digest = values if len(values) == 6 else [*values, '']
     if not all(isinstance(text, str) for text in (path, kind, digest)):
         return None
+    known = cast('FileKind', kind if kind in get_args(FileKind) else 'other')
     times = integer(mtime_ns) or 0
-    return FileEntry(path, natural(size), times, kind, natural(inode), digest[:_MAX_DIGEST])
+    return FileEntry(path, natural(size), times, known, natural(inode), digest[:_MAX_DIGEST])

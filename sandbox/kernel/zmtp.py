@@ -50,10 +50,10 @@ def encode(frames: Iterable[bytes]) -> bytes:
     return bytes(out)
 
 
-def ready(socket_type: SocketType, identity: bytes = b'') -> bytes:
+def ready(socket_type: SocketType) -> bytes:
     """Return the command that ends the handshake."""
     body = b'\x05READY'
-    for name, value in ((b'Socket-Type', socket_type.encode()), (b'Identity', identity)):
+    for name, value in ((b'Socket-Type', socket_type.encode()), (b'Identity', b'')):
         body += bytes([len(name)]) + name + struct.pack('>I', len(value)) + value
     return _header(_COMMAND, len(body)) + body
 
@@ -168,7 +168,6 @@ class Channel(asyncio.BufferedProtocol):
         socket_type: `DEALER`, or `SUB`, which subscribes to everything.
         on_message: Called with each message; while it runs, nothing more is read.
         max_bytes: Largest message that is kept.
-        identity: Name that the peer routes replies by.
 
     Attributes:
         ready: Done once messages may be sent, or the connection has ended before.
@@ -180,12 +179,11 @@ class Channel(asyncio.BufferedProtocol):
         socket_type: SocketType,
         on_message: Callable[[Message], None],
         max_bytes: int,
-        identity: bytes = b'',
     ) -> None:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._ready = ready(socket_type, identity)
+        self._ready = ready(socket_type)
         if socket_type == 'SUB':
             self._ready += encode([SUBSCRIBE_ALL])
         self._said_ready = False

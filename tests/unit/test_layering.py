@@ -32,11 +32,11 @@ LAYERS = {
     'sandbox': [
         [
             *('errors', 'types', 'policy', 'egress', 'owner', 'portal', 'events', 'survival'),
-            *('rich', 'svg', 'kernel.text', 'kernel.mime', 'kernel.spill'),
+            *('rich', 'svg', 'notebook_view', 'kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],
         ['kernel', 'backends', 'image', 'layer'],
-        ['files', 'outputs', 'reaper', 'sweep'],
+        ['files', 'outputs', 'artifacts', 'calls', 'reaper', 'sweep'],
         ['pool', 'survivor'],
         ['core'],
         ['session'],

@@ -49,6 +49,10 @@ DISPLAYS = """
 from IPython.display import display
 for number in range(10_000): display(number)
 """
+NAMED_DISPLAYS = """
+from IPython.display import display
+for number in range(10_000): display(number, display_id=f'{number:01000}')
+"""
 IMAGE = """
 from IPython.display import display
 display({'image/png': 'A' * 200_000_000, 'text/plain': 'an image'}, raw=True)
@@ -188,8 +192,9 @@ def test_a_huge_value_is_cut_and_kept_in_a_file():
     assert seen['files'] == [['.outputs/cell-2-values.txt', 14_000_001]]
 
 
-def test_ten_thousand_displays_are_counted():
-    seen = flood(DISPLAYS)
+@pytest.mark.parametrize('code', [DISPLAYS, NAMED_DISPLAYS])
+def test_ten_thousand_displays_are_counted(code):
+    seen = flood(code)
     assert seen['result']['outcome'] == 'ok'
     assert seen['result']['truncated']['outputs'] == 10_000 - 256
     assert len(seen['result']['outputs']) == 256
@@ -225,7 +230,7 @@ def test_messages_that_cannot_be_read_are_counted():
 
 
 def test_a_flood_of_the_reply_channel_ends_by_rule():
-    # The code uses a socket that belongs to another thread, and may well lock its kernel up.
+    # The code uses the socket of the replies, and may well lock its kernel up, or lose the reply.
     result = flood(SHELL, 10.0)['result']
-    assert result['outcome'] in ('ok', 'timeout')
+    assert result['outcome'] in ('ok', 'unknown', 'timeout')
     assert 0 < result['truncated']['messages'] <= 2_000

@@ -5,6 +5,7 @@ import weakref
 import pytest
 
 from sandbox.kernel.collector import Collector
+from sandbox.kernel.spill import Spill
 from sandbox.policy import SandboxPolicy
 from sandbox.types import ErrorInfo, Output, Truncation
 
@@ -91,8 +92,8 @@ def test_displays_over_the_number_are_counted_but_result_and_error_have_a_place(
         policy=SMALL,
     )
     kinds = [output.kind for output in collector.outputs()]
-    assert kinds == ['display', 'display', 'display', 'stdout', 'error']
-    assert collector.truncated().outputs == 8
+    assert kinds == ['display', 'display', 'display', 'stdout', 'result', 'error']
+    assert collector.truncated().outputs == 7
 
 
 def test_a_representation_over_the_limit_is_left_out_with_its_size():
@@ -305,3 +306,47 @@ def test_what_a_cell_needed_is_gone_with_it_and_not_left_to_the_garbage_collecto
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_displays_that_are_not_kept_cost_no_memory_and_no_room():
+    half = 'x' * (SMALL.output_bytes // 2)
+    collector = collect(
+        *(
+            display({'text/html': half}, transient={'display_id': f'{number}'})
+            for number in range(1_000)
+        ),
+        policy=SandboxPolicy(output_bytes=SMALL.output_bytes * 2, max_outputs=3),
+    )
+    assert len(collector._charged) == 3
+    collector.feed('execute_result', {'data': {'text/html': half}})
+    assert collector.outputs()[-1].data == {'text/html': half}
+    assert collector.truncated() == Truncation(outputs=997)
+
+
+@pytest.mark.parametrize('kind', ['display_data', 'execute_result', 'update_display_data', 'error'])
+def test_what_clears_the_outputs_before_it_keeps_its_own_counts(kind):
+    content = {
+        'data': {'text/plain': 'x' * 5_000, 'image/png': base64.b64encode(bytes(3_000)).decode()},
+        'traceback': ['x' * 5_000],
+    }
+    with Spill(1 << 20) as spill:
+        collector = Collector(SMALL, spill=spill)
+        collector.feed(*display({'text/plain': 'y' * 9_000}))
+        collector.feed('clear_output', {'wait': True})
+        collector.feed(kind, content)
+        (output,) = collector.outputs()
+        assert output.cut[1] == collector.truncated().text_chars == 4_000
+        assert collector.truncated().bytes == sum(output.left_out.values())
+        assert [file.read() for _, _, file in spill.wanted()] == [b'x' * 5_000 + b'\n']
+
+
+def test_an_update_in_its_place_clears_nothing():
+    named = {'transient': {'display_id': 'd'}}
+    collector = collect(
+        display({'text/plain': '1'}, **named),
+        ('clear_output', {'wait': True}),
+        ('update_display_data', {'data': {'text/plain': '2'}, **named}),
+    )
+    assert texts(collector) == [('display', '2')]
+    collector.feed(*stream('x'))
+    assert texts(collector) == [('stdout', 'x')]

@@ -33,7 +33,9 @@ def test_outputs_go_where_they_belong(capsys: pytest.CaptureFixture[str]) -> Non
     printer.show(Output('stdout', 'line'))
     printer.show(Output('result', '42'))
     printer.show(Output('display', '<b>'))
-    printer.show(Output('error', 'ValueError: no'))
+    error = Output('error', 'ValueError: no')
+    printer.show(error)
+    printer.finish(ExecutionResult(Outcome.ERROR, (error,), ErrorInfo('ValueError', 'no', '')))
     assert capsys.readouterr() == ('half a line\n42\n<b>\n', 'warned\nValueError: no\n')
 
 
@@ -45,6 +47,17 @@ def test_a_script_that_exits_shows_its_message_and_no_traceback(
     error = ErrorInfo('SystemExit', 'no data', '')
     printer.finish(ExecutionResult(Outcome.ERROR, error=error))
     assert capsys.readouterr() == ('', 'no data\n')
+
+
+def test_a_message_that_looks_like_an_exit_hides_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = 'Traceback\nValueError: a\nSystemExit: b'
+    error = ErrorInfo('ValueError', 'a\nSystemExit: b', text)
+    printer = LivePrinter()
+    printer.show(Output('error', text))
+    printer.finish(ExecutionResult(Outcome.ERROR, (Output('error', text),), error))
+    assert capsys.readouterr() == ('', text + '\n')
 
 
 def test_an_exit_code_is_not_a_message(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sandbox import AsyncSandbox, ExecutionResult, FakeBackend, FakeSandbox, Outcome, SandboxClosed
-from sandbox import core as core_module
 from sandbox.backends.fake import FakeMachine
 
 ROOT = Path(__file__).parents[3]
@@ -44,8 +43,12 @@ class GatedBackend(FakeBackend):
     def __init__(self, script=lambda _: '') -> None:
         super().__init__(script)
         self.machines: list[GatedMachine] = []
+        self.starting, self.starts = asyncio.Event(), asyncio.Event()
+        self.starts.set()
 
     async def start(self, policy, *, labels):
+        self.starting.set()
+        await self.starts.wait()
         self.machines.append(GatedMachine(self._script, policy))
         return self.machines[-1]
 
@@ -105,6 +108,25 @@ async def test_a_call_that_only_waits_its_turn_is_cancelled_at_once():
         assert (await box.execute('2')).execution_count == 2
 
 
+@pytest.mark.parametrize('call', ['interrupt', 'restart'])
+async def test_a_cell_that_waits_for_its_sandbox_is_not_begun(call):
+    backend = GatedBackend()
+    backend.starts.clear()
+    async with asyncio.timeout(10):
+        box = AsyncSandbox(backend=backend)
+        cell = asyncio.create_task(box.execute('wait'))
+        await backend.starting.wait()
+        asked = asyncio.create_task(getattr(box, call)())
+        await asyncio.sleep(0)
+        backend.starts.set()
+        result = await cell
+        await asked
+        assert (result.outcome, result.state_preserved) == (Outcome.INTERRUPTED, True)
+        assert 'before it began' in result.notices[0]
+        assert (await box.execute('')).execution_count == 1
+        await box.close()
+
+
 def test_a_restart_does_not_hide_that_files_are_gone():
     with FakeSandbox(['', LOST, 'x']) as box:
         box.execute('')
@@ -120,17 +142,6 @@ def test_a_restart_tells_nobody_of_the_kernel_that_was_asked_for():
         box.execute('')
         box.restart()
         assert box.execute('').notices == ()
-
-
-async def test_what_cannot_be_kept_in_time_is_given_up(monkeypatch):
-    async def never(*_: object) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(core_module, '_KEEP', 0.05)
-    async with AsyncSandbox(backend=FakeBackend()) as box:
-        box._outputs.keep = never
-        result = await asyncio.wait_for(box.execute(''), 5)
-    assert 'could not be kept' in result.notices[0]
 
 
 FORKED = """
@@ -216,6 +227,23 @@ async def test_a_session_is_busy_while_its_files_are_used():
         assert await reading == b'x'
         assert not box.busy
         assert box.last_used > 0.0
+
+
+async def test_an_upload_is_no_artifact_and_costs_no_listing(monkeypatch):
+    async with AsyncSandbox(backend=FakeBackend()) as box:
+        await box.execute('')
+        listings = []
+        listing = box._machine.files.list
+
+        async def counted(*args, **options):
+            listings.append(args)
+            return await listing(*args, **options)
+
+        monkeypatch.setattr(box._machine.files, 'list', counted)
+        info = await box.upload(b'data', name='a')
+        assert (info.size, info.modified > 1e9, listings) == (4, True, [])
+        assert (await box.execute('')).artifacts == ()
+        assert await box.files() == [info]
 
 
 async def test_a_machine_that_knows_of_no_change_is_not_asked_for_its_files():

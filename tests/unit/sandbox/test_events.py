@@ -24,6 +24,27 @@ async def test_pieces_that_wait_become_one():
     assert seen == [('stdout', 'ab'), ('stderr', 'e'), ('stdout', 'cd')]
 
 
+async def test_pieces_that_wait_keep_their_colours():
+    def coloured(text: str, ansi: str) -> ExecutionEvent:
+        return ExecutionEvent('output', output=Output('stdout', text, ansi=ansi))
+
+    queue = EventQueue(1_000_000)
+    for event in (piece('a '), coloured('red', '\x1b[31mred\x1b[0m'), piece(' plain\n')):
+        queue.put(event)
+    queue.end()
+    (joined,) = [event.output async for event in queue]
+    assert joined.text == 'a red plain\n'
+    assert joined.ansi == 'a \x1b[31mred\x1b[0m plain\n'
+
+
+async def test_colours_count_as_what_waits():
+    queue = EventQueue(100)
+    queue.put(ExecutionEvent('output', output=Output('stdout', 'x', ansi='x' * 90)))
+    queue.put(piece('y' * 20, 'stderr'))
+    queue.end()
+    assert [event.output.kind async for event in queue] == ['stderr']
+
+
 async def test_what_was_cleared_does_not_wait_any_more():
     queue = EventQueue(1_000_000)
     for _ in range(3):

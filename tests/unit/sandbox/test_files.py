@@ -1,8 +1,13 @@
+import asyncio
+import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from sandbox import FakeSandbox, FileRefused, SandboxPolicy
+from sandbox import AsyncSandbox, FakeSandbox, FileRefused, SandboxPolicy
+from sandbox import files as files_module
+from sandbox.backends.fake import FakeFiles
 from sandbox.files import check_name, file_info
 from sandbox.kernel.workspace import FileEntry
 
@@ -164,3 +169,59 @@ def test_a_reader_may_want_less_than_the_policy_allows() -> None:
         assert box.read('f', max_bytes=4) == b'data'
         with pytest.raises(FileRefused, match='larger than'):
             box.read('f', max_bytes=3)
+
+
+def test_what_the_host_cannot_write_is_refused(box, tmp_path):
+    box.upload(b'x', name='f')
+    with pytest.raises(FileRefused, match='/proc'):
+        box.download('f', to='/proc')
+
+
+def open_descriptors() -> list[str]:
+    return sorted(path.name for path in Path('/proc/self/fd').iterdir())
+
+
+async def test_a_transfer_that_fails_or_is_cancelled_leaves_nothing_open(tmp_path, monkeypatch):
+    open_files = open_descriptors()
+    async with AsyncSandbox(backend='fake') as box:
+        (tmp_path / 'f').write_bytes(b'x' * 100)
+        await box.upload(tmp_path / 'f')
+        ended = []
+
+        async def read(*_: object):
+            try:
+                while True:
+                    yield b'x'
+            finally:
+                ended.append(True)
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, 'No space left on device')
+
+        monkeypatch.setattr(box._machine.files, 'read', read)
+        monkeypatch.setattr(files_module, '_write_all', full)
+        with pytest.raises(FileRefused, match='No space left') as caught:
+            await box.download('f', to=tmp_path / 'new')
+        assert ended == [True], caught
+        monkeypatch.undo()
+        for rounds in range(8):
+            for call in (box.upload(tmp_path / 'f'), box.download('f', to=tmp_path / 'new')):
+                task = asyncio.create_task(call)
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait({task}, timeout=5)
+        await asyncio.get_running_loop().shutdown_default_executor()
+        assert [path.name for path in (tmp_path / 'new').iterdir() if path.name != 'f'] == []
+    assert open_descriptors() == open_files
+
+
+def test_a_refusal_says_which_limit_was_met():
+    class Long(FakeFiles):
+        async def list(self, path, limit, *, digests=False):
+            return [FileEntry('a', 1, 1, 'file', 1)], True
+
+    with FakeSandbox() as box:
+        box._machine.files = Long(box.policy)
+        with pytest.raises(FileRefused, match='1 of such long names'):
+            box.files()

@@ -27,6 +27,17 @@ def test_the_tag_follows_the_content(monkeypatch, tmp_path):
     assert image.image_tag() != original
 
 
+def test_every_file_of_the_guest_is_built_in_and_explained():
+    folder = image.guest_folder()
+    programs = {path.name for path in folder.glob('*.py')}
+    assert {name for name in image._CONTEXT if name.endswith('.py')} == programs
+    dockerfile = (folder / 'Dockerfile').read_text().replace('\\\n', ' ')
+    copied = re.findall(r'^COPY (.*) /(?:opt/sandbox/|adapt.py)$', dockerfile, re.MULTILINE)
+    assert sorted(' '.join(copied).split()) == sorted(programs)
+    table = re.findall(r'^\| (`.*?) \|', (folder / 'README.md').read_text(), re.MULTILINE)
+    assert set(re.findall(r'`([^`]+)`', ' '.join(table))) >= programs
+
+
 def test_the_build_context_has_what_the_dockerfile_copies(tmp_path):
     wheels = tmp_path / 'wheels'
     wheels.mkdir()

@@ -134,3 +134,21 @@ def test_the_file_with_the_full_output_is_named():
         '[files created or changed: a.csv (5 bytes)]'
     )
     assert ExecutionResult.from_dict(result.to_dict()) == result
+
+
+def test_the_limit_is_kept_whatever_the_files_and_their_names():
+    files = tuple(FileInfo(f'{n}' + 'x' * 90, 12_345_678, 0.0) for n in range(1_234))
+    for kinds in (('stdout',), ('error',), ('stdout', 'error'), ()):
+        for limit in (200, 300, 1_000, 8_000):
+            for count in (0, 1, 2, 10, 1_234):
+                result = ExecutionResult(
+                    Outcome.OK,
+                    tuple(Output(kind, 'line\n' * 100_000) for kind in kinds),
+                    artifacts=files[:count],
+                    full_output=files[:count],
+                    text_limit=limit,
+                )
+                assert len(result.text) <= limit, (kinds, limit, count)
+    assert '[files created or changed: 1,234]' in result.text or limit == 8_000
+    small = ExecutionResult(Outcome.OK, artifacts=files, text_limit=200)
+    assert small.text == '[no output]\n[files created or changed: 1,234]'

@@ -1,10 +1,15 @@
 """The whole of a long text: kept outside of memory, up to a limit, and then in the session."""
 
+import asyncio
+import subprocess
+import sys
 from typing import IO
 
+from sandbox import outputs as outputs_module
 from sandbox.kernel.collector import Collector
 from sandbox.kernel.framing import Refusal
 from sandbox.kernel.spill import Spill
+from sandbox.kernel.workspace import FileEntry
 from sandbox.outputs import Outputs
 from sandbox.policy import SandboxPolicy
 
@@ -26,12 +31,13 @@ class Workspace:
         self.data: dict[str, bytes] = {}
         self._room = room
 
-    async def write(self, path: str, size: int, source: IO[bytes]) -> None:
+    async def write(self, path: str, size: int, source: IO[bytes]) -> FileEntry:
         data = source.read()
         assert len(data) == size
         if len(data) > self._room:
             raise Refusal('no_space', 'no space left')
         self.data[path] = data
+        return FileEntry(path, size, 0, 'file', 0)
 
     async def delete(self, path: str) -> None:
         del self.data[path]
@@ -97,9 +103,9 @@ async def test_the_newest_files_are_kept():
     workspace, outputs = Workspace(), Outputs(POLICY)
     for size in (4_000, 5_000, 6_000, 40_000):
         with long(outputs, size) as spill:
-            paths, words = await outputs.keep(workspace, spill)
+            kept, words = await outputs.keep(workspace, spill)
         assert sum(map(len, workspace.data.values())) <= 10_000
-        assert paths[0] in workspace.data
+        assert kept[0].path in workspace.data
     assert list(workspace.data) == ['.outputs/cell-4-stdout.txt']
     assert words == ['only the first 0.00953674 MiB of the full output are kept in a file']
 
@@ -107,6 +113,49 @@ async def test_the_newest_files_are_kept():
 async def test_a_file_that_cannot_be_written_is_told():
     workspace, outputs = Workspace(room=100), Outputs(POLICY)
     with long(outputs, 5_000) as spill:
-        paths, words = await outputs.keep(workspace, spill)
-    assert paths == []
+        kept, words = await outputs.keep(workspace, spill)
+    assert kept == []
     assert words == ['the full output could not be kept in .outputs/cell-1-stdout.txt (no_space)']
+
+
+async def test_what_cannot_be_kept_in_time_is_given_up(monkeypatch):
+    async def never(*_: object) -> FileEntry:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(outputs_module, '_PATIENCE', 0.05)
+    workspace, outputs = Workspace(), Outputs(POLICY)
+    workspace.write = never
+    with long(outputs, 5_000) as spill:
+        async with asyncio.timeout(5):
+            kept, words = await outputs.keep(workspace, spill)
+    assert kept == []
+    assert 'could not be kept' in words[0]
+
+
+FULL_DISK = """
+import asyncio, resource, signal
+from sandbox.outputs import Outputs
+from sandbox.policy import SandboxPolicy
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+outputs = Outputs(SandboxPolicy())
+with outputs.begin() as spill:
+    for _ in range(40):
+        spill.add('stdout', 'x' * 10_000)
+        spill.add('stderr', 'x' * 10_000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (401_000, resource.RLIM_INFINITY))
+    for name in ('stdout', 'stderr'):
+        spill.add(name, 'x' * 3_000)  # into a buffer
+        spill.want(name)
+    spill.add('stdout', 'x' * 300_000)  # to the disk
+    print(asyncio.run(outputs.keep(None, spill)), spill.complete)
+"""
+
+
+def test_a_full_disk_of_the_host_costs_the_whole_text_and_nothing_else():
+    done = subprocess.run(
+        [sys.executable, '-c', FULL_DISK], capture_output=True, text=True, timeout=60, check=True
+    )
+    said = "([], ['the full output could not be kept in a file (File too large)']) False"
+    assert done.stdout.strip() == said

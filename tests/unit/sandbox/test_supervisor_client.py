@@ -156,8 +156,8 @@ async def test_a_listing_takes_only_what_has_the_right_shape(guest):
         lambda request: frame({'id': request.get('id'), 'ok': True, 'entries': entries, 'more': 1})
     )
     first, second = ('a', 1, 2, 'file', 3, ''), ('b', 0, 0, 'dir', 0, 'digest')
-    assert await supervisor.list('', 10) == ([first, second], True)
-    assert (await supervisor.list('', 1))[0] == [first]
+    assert await supervisor.workspace.list('', 10) == ([first, second], True)
+    assert (await supervisor.workspace.list('', 1))[0] == [first]
 
 
 async def test_a_listing_that_takes_long_is_asked_for_on_a_connection_of_its_own(guest):
@@ -167,13 +167,41 @@ async def test_a_listing_that_takes_long_is_asked_for_on_a_connection_of_its_own
         return frame({'ok': True, 'entries': [['a', 1, 2, 'file', 3]], 'more': False})
 
     supervisor = await guest(answer)
-    assert await supervisor.list('', 10) == ([('a', 1, 2, 'file', 3, '')], False)
+    assert await supervisor.workspace.list('', 10) == ([('a', 1, 2, 'file', 3, '')], False)
+
+
+async def test_a_listing_comes_in_frames_of_a_bounded_number(guest):
+    asked = []
+
+    def answer(request: dict) -> bytes:
+        if 'id' in request:
+            return frame({'id': request['id'], 'ok': False, 'error': 'not_quick'})
+        asked.append(request['max'])
+        page = {'ok': True, 'entries': [['a', 1, 2, 'odd', 3]] * 3, 'next': True}
+        return frame(page) * 50 if request['max'] > 7 else frame(page) + frame({**page, 'next': 0})
+
+    supervisor = await guest(answer)
+    entries, more = await supervisor.workspace.list('', 7)
+    assert (len(entries), more) == (6, False)
+    assert entries[0].kind == 'other'
+    entries, more = await supervisor.workspace.list('', 1_000)
+    assert (len(entries), more) == (3 * workspace._MAX_PAGES, True)
+    assert (await supervisor.workspace.list('', 10)) == (entries[:10], True)
+
+
+async def test_a_write_of_which_nothing_is_told_is_not_believed(guest):
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b''
+
+    supervisor = await guest(lambda _: frame({'ok': True, 'entry': 5}))
+    with pytest.raises(SandboxLost):
+        await supervisor.workspace.write('a', 0, chunks())
 
 
 async def test_a_file_that_is_larger_than_promised_is_refused(guest):
     supervisor = await guest(lambda _: frame({'ok': True, 'size': 1 << 40}))
     with pytest.raises(Refusal, match='bytes'):
-        async for _ in supervisor.read('a', 10):
+        async for _ in supervisor.workspace.read('a', 10):
             pass
 
 
@@ -181,7 +209,7 @@ async def test_a_file_that_changed_while_it_was_read_is_refused(guest):
     data = frame({'ok': True, 'size': 3}) + b'abc' + frame({'ok': False, 'error': 'changed'})
     supervisor = await guest(lambda _: data)
     with pytest.raises(Refusal):
-        async for _ in supervisor.read('a', 10):
+        async for _ in supervisor.workspace.read('a', 10):
             pass
 
 
@@ -191,7 +219,7 @@ async def test_a_write_that_is_refused(guest):
 
     supervisor = await guest(lambda _: frame({'ok': False, 'error': 'no_space'}))
     with pytest.raises(Refusal) as caught:
-        await supervisor.write('a', 0, chunks())
+        await supervisor.workspace.write('a', 0, chunks())
     assert caught.value.code == 'no_space'
 
 
@@ -204,7 +232,7 @@ async def test_an_open_file_is_written_whole(tmp_path):
             writer.write(frame({**OWN, 'id': request['id']}))
         else:
             received.append(await reader.readexactly(request['size']))
-            writer.write(frame({'ok': True}))
+            writer.write(frame({'ok': True, 'entry': ['other', 5, 6, 'file', 7, 'digest']}))
         await reader.read()
         writer.close()
 
@@ -214,9 +242,10 @@ async def test_an_open_file_is_written_whole(tmp_path):
     async with await asyncio.start_unix_server(serve, f'{tmp_path}/ctl'):
         supervisor = await Supervisor.connect(f'{tmp_path}/ctl')
         with file.open('rb') as source:
-            await supervisor.write('a', len(data), source)
+            written = await supervisor.workspace.write('a', len(data), source)
         await supervisor.close()
     assert received == [data]
+    assert written == ('a', 5, 6, 'file', 7, 'digest')
 
 
 async def test_a_reader_that_stands_still_ends_the_write_of_a_file(tmp_path, monkeypatch):
@@ -234,7 +263,7 @@ async def test_a_reader_that_stands_still_ends_the_write_of_a_file(tmp_path, mon
         async with await asyncio.start_unix_server(serve, f'{tmp_path}/ctl'):
             supervisor = await Supervisor.connect(f'{tmp_path}/ctl')
             with pytest.raises(SandboxLost, match='stood still'):
-                await supervisor.write('a', 8 << 20, source)
+                await supervisor.workspace.write('a', 8 << 20, source)
             over.set()
             await supervisor.close()
 
@@ -249,7 +278,7 @@ async def test_a_write_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
     supervisor = await guest(lambda _: b'')
     async with asyncio.timeout(10):
         with pytest.raises(SandboxLost, match='too slow'):
-            await supervisor.write('a', 1_000, chunks())
+            await supervisor.workspace.write('a', 1_000, chunks())
 
 
 async def test_a_read_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
@@ -257,7 +286,7 @@ async def test_a_read_that_goes_on_and_on_has_a_deadline(guest, monkeypatch):
     supervisor = await guest(lambda _: frame({'ok': True, 'size': 100}) + b'x')
     async with asyncio.timeout(10):
         with pytest.raises(SandboxLost, match='too slow'):
-            async for _ in supervisor.read('a', 100):
+            async for _ in supervisor.workspace.read('a', 100):
                 pass
 
 

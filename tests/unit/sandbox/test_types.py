@@ -1,5 +1,7 @@
+import base64
 import json
 
+from sandbox.rich import TABLE_MIME
 from sandbox.types import (
     ErrorInfo,
     ExecutionResult,
@@ -67,3 +69,49 @@ def test_an_error_unpacks():
 def test_a_truncation_is_true_when_something_is_missing():
     assert not Truncation()
     assert Truncation(outputs=1)
+
+
+def test_a_result_is_told_in_a_line():
+    assert repr(FULL) == '<ExecutionResult timeout (ValueError), 8 outputs, 2 images, 0.30 s>'
+    assert repr(ExecutionResult(Outcome.OK)) == '<ExecutionResult ok, 0.00 s>'
+    assert repr(FULL.outputs[3]) == "<Output display: 'x', image/png, application/json>"
+    assert len(repr(Output('stdout', 'x' * 100_000))) < 100
+
+
+def test_a_notebook_shows_a_result_but_no_html_of_the_cell():
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script><path d="M0 0"/></svg>'
+    table = {
+        'kind': 'frame',
+        'columns': [{'name': 'a<b', 'dtype': 'int64', 'nulls': 0}],
+        'rows': [[1]],
+        'labels': [['<i>']],
+        'index': [''],
+        'total_rows': 1,
+        'total_columns': 1,
+    }
+    result = ExecutionResult(
+        Outcome.OK,
+        (
+            Output('stdout', '<script>alert(1)</script>'),
+            Output('display', 'html', {'text/html': '<script>alert(1)</script>'}),
+            Output('display', '<Figure>', {'image/png': PNG}),
+            Output('display', 'drawing', {'image/svg+xml': svg}),
+            Output('display', 'unsafe', {'image/svg+xml': '<svg'}),
+            Output('result', 'frame', {TABLE_MIME: table}),
+        ),
+        notices=('<b>',),
+    )
+    bundle = result._repr_mimebundle_(include=None, exclude=None)
+    assert bundle['text/plain'] == repr(result)
+    notice, stdout, html, png, drawing, unsafe, frame = bundle['text/html'].splitlines()
+    assert notice == '<p><em>&lt;b&gt;</em></p>'
+    assert stdout == '<pre>&lt;script&gt;alert(1)&lt;/script&gt;</pre>'
+    assert (html, unsafe) == ('<pre>html</pre>', '<pre>unsafe</pre>')
+    assert png == f'<img src="data:image/png;base64,{base64.b64encode(PNG).decode()}">'
+    shown = base64.b64decode(drawing.split(',')[1].removesuffix('">'))
+    assert b'path' in shown
+    assert b'script' not in shown
+    assert frame == (
+        '<table><tr><th></th><th>a&lt;b</th></tr><tr><th>&lt;i&gt;</th><td>1</td></tr></table>'
+        '<p>1 rows, 1 columns</p>'
+    )

@@ -1,7 +1,7 @@
 """Loads the guest's modules, runs its supervisor, and speaks its frames the plain way."""
 
 import contextlib
-import importlib.util
+import importlib
 import json
 import shutil
 import socket
@@ -23,13 +23,11 @@ PATIENCE = 60.0
 
 
 def load(name: str) -> ModuleType:
-    """Import one of the guest's files as a module."""
-    spec = importlib.util.spec_from_file_location(f'guest_{name}', guest_folder() / f'{name}.py')
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Import one of the guest's files as a module of a package, as the supervisor does."""
+    package = ModuleType('guest_package')
+    package.__path__ = [str(guest_folder())]
+    sys.modules.setdefault(package.__name__, package)
+    return importlib.import_module(f'{package.__name__}.{name}')
 
 
 class Connection:
@@ -97,8 +95,8 @@ class Guest:
         code = folder / 'code'
         for each in (self.workspace, self._sockets, code):
             each.mkdir()
-        for name in ('supervisor', 'peers', 'session', 'files', 'processes', 'zygote'):
-            shutil.copy(guest_folder() / f'{name}.py', code)
+        for path in guest_folder().glob('*.py'):
+            shutil.copy(path, code)
         (code / 'kernel.py').write_text(kernel)
         self.process = subprocess.Popen(
             [
@@ -181,6 +179,12 @@ def start_guest() -> Iterator[StartGuest]:
 def guest_files() -> ModuleType:
     """The guest's module of file operations."""
     return load('files')
+
+
+@pytest.fixture(scope='session')
+def guest_workspace() -> ModuleType:
+    """The guest's module of the folder that they are confined to."""
+    return load('workspace')
 
 
 @pytest.fixture

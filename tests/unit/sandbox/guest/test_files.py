@@ -1,6 +1,7 @@
 """The guest's file operations: what they do, and what they refuse."""
 
 import errno
+import json
 import os
 import socket
 import threading
@@ -35,7 +36,10 @@ def names(answer: dict[str, Any]) -> list[str]:
 
 def test_a_file_goes_in_and_comes_out(guest_files, open_pair, tmp_path, ask):
     data = os.urandom(300_000)
-    assert ask('write', data, early=1000, path='a/b/c.bin', size=len(data)) == {'ok': True}
+    answer = ask('write', data, early=1000, path='a/b/c.bin', size=len(data))
+    status = (tmp_path / 'a/b/c.bin').stat()
+    entry = ['a/b/c.bin', len(data), status.st_mtime_ns, 'file', status.st_ino, '']
+    assert answer == {'ok': True, 'entry': entry}
     assert (tmp_path / 'a/b/c.bin').read_bytes() == data
     assert sorted(path.name for path in tmp_path.rglob('*')) == ['a', 'b', 'c.bin']
 
@@ -54,6 +58,13 @@ def test_a_file_goes_in_and_comes_out(guest_files, open_pair, tmp_path, ask):
 def test_an_empty_file_is_a_file(tmp_path, ask):
     assert ask('write', path='empty', size=0)['ok']
     assert ask('list', path='', max=5)['entries'][0][:2] == ['empty', 0]
+
+
+def test_what_was_written_is_told_as_a_listing_tells_it(ask):
+    for name, data in (('small', b'data'), ('empty', b''), ('large', bytes(1 << 19))):
+        answer = ask('write', data, path=name, size=len(data))
+        listed = ask('list', path='', max=9, digests=True)['entries']
+        assert answer['entry'] in listed
 
 
 def test_a_file_that_shrinks_is_filled_up_and_marked(guest_files, open_pair, tmp_path):
@@ -182,13 +193,28 @@ def test_a_listing_is_cut_and_says_so_and_spares_what_is_on_top(tmp_path, ask):
     assert (len(whole['entries']), whole['more']) == (32, False)
 
 
-def test_a_listing_fits_into_a_frame_whatever_the_names(guest_files, tmp_path, ask):
+def test_a_listing_goes_in_frames_whatever_the_names(guest_workspace, monkeypatch, tmp_path):
+    monkeypatch.setattr(guest_workspace, 'MAX_LISTING', 1_200_000)
+    frames = guest_workspace.MAX_FRAME
     for number in range(2000):
         (tmp_path / (f'{number:04}' + '\U0001f600' * 50)).touch()
-    answer = ask('list', path='', max=100_000)
-    assert answer['more'] is True
-    assert 500 < len(answer['entries']) < 2000
-    assert len(guest_files.encode_frame(answer)) < guest_files.MAX_FRAME
+    workspace = guest_workspace.Workspace(str(tmp_path))
+    first, last = workspace.pages('', 100_000, digests=True)
+    assert (first['next'], last['more']) == (True, True)
+    assert 1500 < len(first['entries']) + len(last['entries']) < 2000
+    assert all(len(json.dumps(each)) < frames for each in (first, last))
+    monkeypatch.undo()
+    answers = list(workspace.pages('', 100_000, digests=True))
+    assert answers[-1]['more'] is False
+    assert len({entry[0] for answer in answers for entry in answer['entries']}) == 2000
+
+
+def test_ten_thousand_files_are_listed_with_long_names_and_digests(guest_workspace, tmp_path):
+    for number in range(10_000):
+        (tmp_path / (f'{number:05}' + '\u6570\u636e' * 20)).touch()
+    answers = list(guest_workspace.Workspace(str(tmp_path)).pages('', 10_000, digests=True))
+    assert answers[-1]['more'] is False
+    assert sum(len(answer['entries']) for answer in answers) == 10_000
 
 
 def test_names_that_are_not_text_survive(tmp_path, ask):
@@ -207,11 +233,11 @@ def test_a_listing_tells_size_time_kind_and_inode(tmp_path, ask):
     assert entry == ['d/f', 5, status.st_mtime_ns, 'file', status.st_ino]
 
 
-def test_a_listing_tells_digests_of_small_files(guest_files, tmp_path, ask):
+def test_a_listing_tells_digests_of_small_files(guest_workspace, tmp_path, ask):
     (tmp_path / 'a').write_bytes(b'same')
     (tmp_path / 'b').write_bytes(b'same')
     (tmp_path / 'c').write_bytes(b'else')
-    (tmp_path / 'd').write_bytes(bytes(guest_files.DIGEST_FILE + 1))
+    (tmp_path / 'd').write_bytes(bytes(guest_workspace.DIGEST_FILE + 1))
     (tmp_path / 'e').symlink_to('a')
     os.mkfifo(tmp_path / 'f')
     a, b, c, *others = [entry[5] for entry in ask('list', path='', max=9, digests=True)['entries']]
@@ -221,21 +247,23 @@ def test_a_listing_tells_digests_of_small_files(guest_files, tmp_path, ask):
     assert len(ask('list', path='', max=9)['entries'][0]) == 5
 
 
-def test_digests_cost_a_bounded_amount_of_reading(guest_files, tmp_path, ask):
-    number = guest_files.DIGEST_ALL // guest_files.DIGEST_FILE
+def test_digests_cost_a_bounded_amount_of_reading(guest_workspace, tmp_path, ask):
+    number = guest_workspace.DIGEST_ALL // guest_workspace.DIGEST_FILE
     for n in range(number + 2):
-        (tmp_path / f'{n:03}').write_bytes(bytes(guest_files.DIGEST_FILE))
+        (tmp_path / f'{n:03}').write_bytes(bytes(guest_workspace.DIGEST_FILE))
     entries = ask('list', path='', max=99, digests=True)['entries']
     assert [bool(entry[5]) for entry in entries] == [True] * number + [False] * 2
 
 
-def test_a_quick_listing_gives_up_where_there_is_much(guest_files, tmp_path, monkeypatch):
-    monkeypatch.setattr(guest_files, 'QUICK_TIME', 60.0)
-    for n in range(guest_files.QUICK_ENTRIES):
+def test_a_quick_listing_gives_up_where_there_is_much(
+    guest_files, guest_workspace, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(guest_workspace, 'QUICK_TIME', 60.0)
+    for n in range(guest_workspace.QUICK_ENTRIES):
         (tmp_path / str(n)).touch()
     request = {'op': 'list', 'path': '', 'max': 10_000}
     answer = guest_files.list_quickly(request, str(tmp_path))
-    assert (len(answer['entries']), answer['more']) == (guest_files.QUICK_ENTRIES, False)
+    assert (len(answer['entries']), answer['more']) == (guest_workspace.QUICK_ENTRIES, False)
     (tmp_path / 'one more').touch()
     for wanted in (request, {**request, 'max': 10}):
         with pytest.raises(guest_files.RequestError) as caught:
@@ -245,6 +273,6 @@ def test_a_quick_listing_gives_up_where_there_is_much(guest_files, tmp_path, mon
     with pytest.raises(guest_files.RequestError) as caught:
         guest_files.list_quickly({**request, 'path': 'missing'}, str(tmp_path))
     assert caught.value.code == 'not_found'
-    monkeypatch.setattr(guest_files, 'QUICK_TIME', -1.0)
+    monkeypatch.setattr(guest_workspace, 'QUICK_TIME', -1.0)
     with pytest.raises(guest_files.RequestError):
         guest_files.list_quickly(request, str(tmp_path))
