@@ -167,7 +167,7 @@ class Manager(Generic[Box]):
             raise CapacityExceeded(
                 f'all {self.max_sessions} sessions are in use and none became free within '
                 f'{self.acquire_timeout:g} s.',
-                hint='Close a session, or raise max_sessions, idle_ttl or acquire_timeout.',
+                hint='Close a session, raise max_sessions or acquire_timeout, or lower idle_ttl.',
             ) from None
         try:
             self._check_open()

@@ -27,6 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 _PULSE = 30.0  # seconds between looks at a machine that waits
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until a failed refill is tried again
+_DOUBLINGS = 5
 
 
 async def cold_start(backend: Backend, policy: SandboxPolicy, session: str) -> Machine:
@@ -274,7 +275,9 @@ class Pool:
             self._failures += 1
             if self._failures == 1 and self._warm:
                 _LOG.warning('No warm sandbox could be started, it is tried again: %s', error)
-            self._rest(min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** (self._failures - 1)))
+            # Bounded before it is used: after half a day of failures it would be no float any more.
+            doublings = min(self._failures - 1, _DOUBLINGS)
+            self._rest(min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2**doublings))
 
     def _rest(self, longest: float) -> None:
         """Start no refills for a while."""
