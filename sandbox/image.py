@@ -7,6 +7,7 @@ installed without a network: the same lock gives the same image, and machines th
 registry can build it on a base of Debian packages.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -14,10 +15,12 @@ import os
 import secrets
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from textwrap import shorten
@@ -53,6 +56,7 @@ _CONTEXT = (
 )
 _PULL_STALL = 30.0
 BUILD_STALL = 600.0
+_LONGEST_RUN = 3600.0
 _PROBE = (
     'import json, platform, sys; '
     'print(json.dumps([*sys.version_info[:2], platform.machine(), *platform.libc_ver()]))'
@@ -169,7 +173,8 @@ def build_image(
         BackendUnavailable: There is no Docker engine.
         ImageMissing: The base cannot be had.
         PolicyError: A package is not named as an index names it, or there is no such variant.
-        SandboxError: A step failed; the message has what it said.
+        SandboxError: A step failed; the message has what it said. Or the image is there already,
+            and is built on another base than the one that is named.
     """
     wishes = SandboxPolicy(variant=variant, packages=tuple(packages)).packages
     tag = image_tag(variant)
@@ -177,8 +182,11 @@ def build_image(
         there = exists(client, tag)
     if not there:
         _build_variant(base, variant, tag, progress)
-    elif not wishes:
-        progress(f'{tag} is there already')
+    else:
+        if base is not None:
+            _check_base(tag, resolve_base(base, progress=progress))
+        if not wishes:
+            progress(f'{tag} is there already')
     if not wishes:
         return tag
     from sandbox.layer import build_layer
@@ -210,6 +218,21 @@ def _build_variant(base: str | None, variant: Variant, tag: str, progress: Progr
             progress(f'Building {tag} on {resolved}')
             labels = {f'{DIGEST_LABEL}.base': resolved}
             build(client, context, tag, arguments, labels, progress)
+
+
+def _check_base(tag: str, base: str) -> None:
+    """Refuse an image that is there already if it does not begin with what a base now has."""
+    with engine() as client:
+        image = client.images.get(tag)
+        layers, below = (
+            each.attrs['RootFS'].get('Layers') or [] for each in (image, client.images.get(base))
+        )
+    if layers[: len(below)] != below:
+        old = image.labels.get(f'{DIGEST_LABEL}.base', 'another image')
+        raise SandboxError(
+            f'{tag} is there already, but built on {old}, and not on {base} as it is now.',
+            hint=f'Remove it, then build again: docker rmi {tag}',
+        )
 
 
 def resolve_base(base: str | None, *, progress: Progress = _silent) -> str:
@@ -352,7 +375,7 @@ def run(command: list[str], progress: Progress) -> None:
     """Run a command and pass its lines on.
 
     Raises:
-        SandboxError: It failed; the message has its last lines.
+        SandboxError: It failed, or took more than an hour; the message has its last lines.
     """
     lines: list[str] = []
     with subprocess.Popen(
@@ -362,18 +385,35 @@ def run(command: list[str], progress: Progress) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors='replace',
+        start_new_session=True,  # it is ended together with all it has started
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if text := line.strip():
-                lines = [*lines[-19:], text]
-                progress(text)
-    if process.returncode:
+        late = threading.Timer(_LONGEST_RUN, _kill, (process,))
+        late.start()
+        try:
+            for line in process.stdout:
+                if text := line.strip():
+                    lines = [*lines[-19:], text]
+                    progress(text)
+            process.wait()
+        finally:
+            was_late = not late.is_alive()
+            late.cancel()
+            if process.poll() is None:
+                _kill(process)
+    if was_late:
+        lines.append(f'It was ended after {_LONGEST_RUN:g} s.')
+    if was_late or process.returncode:
         raise SandboxError(
             f'{Path(command[0]).name} ended with exit code {process.returncode}:\n'
             + '\n'.join(lines),
             hint='Nothing was built. Fix the cause and run `sandbox build` again.',
         )
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def write_context(target: IO[bytes], files: Iterable[tuple[str, Path]], wheels: Path) -> None:

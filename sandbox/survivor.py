@@ -43,20 +43,26 @@ class Survivor:
         """Return the sandbox that was left to the session, or None; only the first call looks.
 
         Raises:
-            SandboxError: A living process has the session.
+            SandboxError: A living process has the session, or the folders cannot be read.
         """
         if self._name is not None:
             return None
         scope, session = self._will.scope, self._will.session
-        self._name = await in_thread(Name.take, scope, session)
+        try:
+            self._name = await in_thread(Name.take, scope, session)
+            left = await in_thread(heirless, scope, session) if self._name is not None else []
+        except OSError as error:
+            raise SandboxError(
+                f'What was left to the session {session!r} could not be looked for: {error}.'
+            ) from error
         if self._name is None:
             raise SandboxError(
                 f'A living process has the session {session!r} of {scope!r}; nothing was changed.',
                 hint='Give the session another id, or the program another Survival(scope=...).',
             )
-        for place, will in await in_thread(heirless, scope, session):
-            await in_thread(take_over, place)
+        for place, will in left:
             try:
+                await in_thread(take_over, place)
                 instance = await self._backend.adopt(place, will)
                 if will.made_as != self._will.made_as:
                     await instance.remove()
@@ -64,6 +70,8 @@ class Survivor:
                 machine = await KernelMachine.adopt(instance, policy, self._will)
             except SandboxError as error:
                 self.failure = error.message.rstrip('.')
+            except OSError as error:
+                self.failure = f'it could not be taken over: {error}'
             else:
                 self._machine = machine
                 return machine

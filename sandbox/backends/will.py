@@ -24,6 +24,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from sandbox.backends.base import Instance
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
+from sandbox.errors import SandboxError
 from sandbox.owner import Owner
 from sandbox.policy import SandboxPolicy
 
@@ -144,21 +145,35 @@ class Ledger:
         self._path = place.root / 'cells'
 
     def begin(self, begun: Begun) -> None:
-        """Write down that a cell is going to be sent."""
+        """Write down that a cell is going to be sent.
+
+        Raises:
+            SandboxError: It could not be written, so the cell must not be sent.
+        """
         self._append(asdict(begun))
 
     def new_kernel(self) -> None:
-        """Write down that the kernel is going to be replaced."""
+        """Write down that the kernel is going to be replaced.
+
+        Raises:
+            SandboxError: It could not be written.
+        """
         self._append({'kernel': 'new'})
 
     def _append(self, line: dict[str, Any]) -> None:
         # What was not written to its end was not sent: the next line does not go on with it.
         data = f'\n{json.dumps(line)}'.encode()
-        with self._path.open('ab') as file:
-            if file.tell() + len(data) > _LARGEST:
-                file.truncate(0)
-                data = b'{"cut": true}' + data
-            file.write(data)
+        try:
+            with self._path.open('ab') as file:
+                if file.tell() + len(data) > _LARGEST:
+                    file.truncate(0)
+                    data = b'{"cut": true}' + data
+                file.write(data)
+        except OSError as error:
+            raise SandboxError(
+                f'What the sandbox is going to do could not be written down, so nothing was run: '
+                f'{error}.'
+            ) from error
 
     def read(self) -> Cells:
         """Return what it says."""

@@ -128,6 +128,30 @@ def test_gc_names_what_it_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert invoke('gc') == (0, 'nothing to remove\n', '')
 
 
+def test_gc_does_without_an_engine_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collect(*, docker: bool = True) -> list[Orphan]:
+        if docker:
+            raise BackendUnavailable('No Docker engine answers.', hint='Start one.')
+        return [Orphan('folder', '/run/x')]
+
+    monkeypatch.setattr(reaper, 'collect_garbage', collect)
+    assert invoke('gc') == (
+        0,
+        'removed folder /run/x\n',
+        'Containers were not looked for: No Docker engine answers.\n',
+    )
+
+
+def test_what_the_system_refuses_is_told_and_is_not_the_codes_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> list[reaper.Container]:
+        raise PermissionError(13, 'Permission denied', '/out')
+
+    monkeypatch.setattr(reaper, 'containers', fail)
+    assert invoke('ps') == (125, '', "[Errno 13] Permission denied: '/out'.\n")
+
+
 @pytest.mark.parametrize(('status', 'code'), [('ok', 0), ('warning', 0), ('missing', 1)])
 def test_doctor_exits_by_whether_a_sandbox_can_start(
     monkeypatch: pytest.MonkeyPatch, status: doctor.Status, code: int

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import tarfile
+import time
 from pathlib import Path
 from typing import Self
 
@@ -123,6 +124,43 @@ def test_a_failing_command_is_told_with_its_last_words():
         image.run(['sh', '-c', 'for i in $(seq 99); do echo line $i; done; exit 3'], lines.append)
     assert len(lines) == 99
     assert 'line 79' not in str(caught.value)
+
+
+def test_a_command_that_does_not_end_is_ended_with_all_it_has_started(monkeypatch):
+    monkeypatch.setattr(image, '_LONGEST_RUN', 0.3)
+    began = time.monotonic()
+    with pytest.raises(image.SandboxError, match=r'(?s)I wait.*ended after 0.3 s'):
+        image.run(['sh', '-c', 'echo I wait; sleep 60 & sleep 60; true'], lambda _: None)
+    assert time.monotonic() - began < 30
+
+
+class Image:
+    def __init__(self, *layers: str) -> None:
+        self.attrs = {'RootFS': {'Layers': list(layers)}}
+        self.labels = {'lagent.sandbox.image.base': 'old:1'}
+
+
+@pytest.mark.parametrize(
+    ('base', 'layers', 'fits'),
+    [('old:1', 'ab', True), ('old:1', 'aB', False), ('new:1', 'x', False), (None, '', True)],
+)
+def test_an_image_that_is_there_has_the_base_that_is_named(monkeypatch, base, layers, fits):
+    class Engine(FakeEngine):
+        @property
+        def images(self):
+            return self
+
+        def get(self, name):
+            return Image('a', 'b', 'c') if name == image.image_tag() else Image(*layers)
+
+    monkeypatch.setattr(image, 'exists', lambda client, name: True)
+    monkeypatch.setattr(image, 'engine', Engine)
+    if fits:
+        assert image.build_image(base) == image.image_tag()
+        return
+    with pytest.raises(image.SandboxError, match=f'built on old:1, and not on {base}') as caught:
+        image.build_image(base)
+    assert f'docker rmi {image.image_tag()}' in caught.value.hint
 
 
 def test_a_base_cannot_be_made_without_the_tools(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 from sandbox import SandboxPolicy
 from sandbox.backends import get_backend
 from sandbox.backends.bubblewrap import BubblewrapBackend
+from sandbox.backends.docker import DockerBackend
 from sandbox.backends.fake import FakeBackend
 
 FIELDS = {field.name for field in fields(SandboxPolicy)}
@@ -50,5 +51,6 @@ def test_only_limits_of_resources_can_be_given_up():
 def test_back_ends_are_found_by_name():
     assert get_backend('bubblewrap').name == 'bubblewrap'
     assert get_backend('auto').name == 'auto'
-    with pytest.raises(ValueError, match='image'):
-        get_backend('bubblewrap', image='x')
+    for other in ('bubblewrap', DockerBackend()):
+        with pytest.raises(ValueError, match='image goes with'):
+            get_backend(other, image='x')
