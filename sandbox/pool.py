@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields
 
 from sandbox.backends.base import Backend
@@ -36,8 +36,14 @@ async def cold_start(backend: Backend, policy: SandboxPolicy, session: str) -> M
     Raises:
         SandboxError: It could not be started; nothing is left.
     """
-    sweep_soon(backend.name)
-    return await open_machine(backend, policy, {SESSION_LABEL: session})
+    return await _start(backend, policy, {SESSION_LABEL: session})
+
+
+async def _start(backend: Backend, policy: SandboxPolicy, labels: Mapping[str, str]) -> Machine:
+    try:
+        return await open_machine(backend, policy, labels)
+    finally:
+        sweep_soon(backend.name)  # by now `'auto'` has chosen
 
 
 class StartQueue:
@@ -228,8 +234,7 @@ class Pool:
 
     async def _start(self, *, refill: bool) -> Machine:
         async with self._turns.turn(refill=refill):
-            sweep_soon(self._backend.name)
-            machine = await open_machine(self._backend, self._policy, {POOL_LABEL: self._name})
+            machine = await _start(self._backend, self._policy, {POOL_LABEL: self._name})
             if refill:
                 await self._preload(machine)
             return machine

@@ -1,7 +1,6 @@
 """What a session does whose sandbox survives its program: take over, leave behind, and recall."""
 
 from sandbox.backends.base import Backend
-from sandbox.backends.engine import in_thread
 from sandbox.backends.will import Adopting, Name, Will, heirless, take_over
 from sandbox.errors import PolicyError, SandboxError, SandboxLost
 from sandbox.kernel.adoption import Recalled
@@ -9,6 +8,7 @@ from sandbox.kernel.contract import Machine
 from sandbox.kernel.machine import KernelMachine
 from sandbox.policy import SandboxPolicy
 from sandbox.survival import Survival
+from sandbox.threads import in_thread
 
 
 class Survivor:

@@ -1,6 +1,5 @@
 """`backend='auto'`: Docker where it can be used, else bubblewrap, and never anything weaker."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -9,6 +8,7 @@ from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.backends.docker import DockerBackend
 from sandbox.errors import BackendUnavailable, ImageMissing
 from sandbox.policy import SandboxPolicy
+from sandbox.threads import in_thread
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class AutoBackend:
 
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> Instance:
         """Start a sandbox with the back end that was chosen; the errors are that one's."""
-        backend = await asyncio.to_thread(self._choose, policy)
+        backend = await in_thread(self._choose, policy)
         instance = await backend.start(policy, labels=labels)
         return _Announced(instance, self._notice) if self._notice else instance
 

@@ -23,6 +23,7 @@ from sandbox.backends.bubblewrap_view import SOCKETS, Mount, Plan, command, supe
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
 from sandbox.policy import SandboxPolicy
+from sandbox.threads import in_thread
 
 _RELAXABLE = frozenset(cgroups.FIELDS.values())
 _LAUNCHERS = 1
@@ -147,7 +148,7 @@ class BubblewrapInstance:
         Raises:
             SandboxError: Something may be left.
         """
-        await asyncio.shield(asyncio.to_thread(self._remove))
+        await asyncio.shield(in_thread(self._remove))
 
     def _remove(self) -> None:
         try:
@@ -293,7 +294,7 @@ class BubblewrapBackend:
             StartFailed: This one could not be made.
         """
         del labels
-        await asyncio.to_thread(self.check)
+        await in_thread(self.check)
         gaps = self.unenforced(policy)
         refused = {field: reason for field, reason in gaps.items() if field not in self._accepted}
         if refused:

@@ -29,7 +29,6 @@ from sandbox.backends.engine import (
     attach,
     engine,
     explain,
-    in_thread,
     lent_client,
     load_library,
 )
@@ -47,6 +46,7 @@ from sandbox.errors import (
 )
 from sandbox.image import find_image, image_missing, image_tag
 from sandbox.policy import HOST_SIDE, SandboxPolicy
+from sandbox.threads import in_thread
 
 if TYPE_CHECKING:
     import docker

@@ -17,6 +17,7 @@ from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
 from sandbox.image import guest_folder
 from sandbox.policy import SandboxPolicy
+from sandbox.threads import in_thread
 
 _PATIENCE = 5.0
 """Seconds that a supervisor gets to end its session before it is killed."""
@@ -56,7 +57,7 @@ class LocalInstance:
 
     async def remove(self) -> None:
         """End the process and all it has started, and remove its files."""
-        await asyncio.shield(asyncio.to_thread(self._remove))
+        await asyncio.shield(in_thread(self._remove))
 
     def _remove(self) -> None:
         try:

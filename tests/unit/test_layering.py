@@ -32,6 +32,7 @@ LAYERS = {
     'sandbox': [
         [
             *('errors', 'types', 'policy', 'egress', 'owner', 'portal', 'events', 'survival'),
+            'threads',
             *('rich', 'svg', 'kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],
