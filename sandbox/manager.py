@@ -29,31 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Manager(Generic[Box]):
-    """What both faces share.
-
-    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
-    `close()` does nothing.
-
-    At most `max_sessions` sandboxes serve sessions, and at most `warm` more wait for the next ones.
-
-    Args:
-        policy: What each sandbox may use and do; a session may ask for less.
-        backend: `'docker'`, `'local'`, `'fake'`, or a back end.
-        image: Kernel image of the Docker back end; the one of this version if None.
-        max_sessions: Most sessions at a time. Who comes then waits, first come, first served.
-        warm: Sandboxes to start ahead: a new session takes one of them at once, and none is ever
-            used twice.
-        start_concurrency: Sandboxes that may be starting at a time. Sessions that wait for theirs
-            come before the warm ones.
-        idle_ttl: Seconds after its last use when a session is closed.
-        acquire_timeout: Seconds that a new session may wait for a place.
-        unsafe: Consent to a back end that isolates nothing (`'local'`).
-        survival: Lets sandboxes outlive this program for a while, so that its sessions have them
-            again in its next process; see `Survival`.
-
-    Raises:
-        ValueError: An argument is out of range, or there is no such back end.
-    """
+    """What both faces share; see `SandboxManager`."""
 
     _box: type[Box]
 
@@ -96,6 +72,15 @@ class Manager(Generic[Box]):
         self._sweeper: asyncio.Task[None] | None = None
         self._closed = False
         self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        state = (
+            'closed'
+            if self._closed
+            else f'{len(self._boxes)} of {self.max_sessions} sessions, '
+            f'{self.ready} of {self.warm} warm'
+        )
+        return f'<{type(self).__name__} on {self._backend.name}: {state}>'
 
     @property
     def closed(self) -> bool:
@@ -319,6 +304,8 @@ class _AsyncFace(Manager[Box]):
 class AsyncSandboxManager(_AsyncFace[AsyncSandbox]):
     """Sessions by id for asyncio: made on demand, at most so many, closed when idle.
 
+    Its arguments are those of `SandboxManager`.
+
     Example:
         >>> async with AsyncSandboxManager(max_sessions=8) as manager:
         ...     box = await manager.session('user-42')
@@ -330,6 +317,30 @@ class AsyncSandboxManager(_AsyncFace[AsyncSandbox]):
 
 class SandboxManager(Manager[Sandbox]):
     """Sessions by id: made on demand, at most so many, closed when idle.
+
+    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
+    `close()` does nothing.
+
+    At most `max_sessions` sandboxes serve sessions, and at most `warm` more wait for the next ones.
+
+    Args:
+        policy: What each sandbox may use and do; a session may ask for less.
+        backend: `'docker'`, `'bubblewrap'`, `'auto'` (Docker, or else bubblewrap), `'local'`,
+            `'fake'`, or a back end.
+        image: Kernel image of the Docker back end; the one of this version if None.
+        max_sessions: Most sessions at a time. Who comes then waits, first come, first served.
+        warm: Sandboxes to start ahead: a new session takes one of them at once, and none is ever
+            used twice.
+        start_concurrency: Sandboxes that may be starting at a time. Sessions that wait for theirs
+            come before the warm ones.
+        idle_ttl: Seconds after its last use when a session is closed.
+        acquire_timeout: Seconds that a new session may wait for a place.
+        unsafe: Consent to a back end that isolates nothing (`'local'`).
+        survival: Lets sandboxes outlive this program for a while, so that its sessions have them
+            again in its next process; see `Survival`.
+
+    Raises:
+        ValueError: An argument is out of range, or there is no such back end.
 
     Example:
         >>> with SandboxManager(max_sessions=8) as manager:

@@ -400,7 +400,8 @@ def remove_container(name: str) -> None:
                     raise
                 time.sleep(0.05)
     raise SandboxError(
-        f'The container {name} was not removed within {_REMOVAL:.0f} s.', hint='Call close() again.'
+        f'The container {name} was not removed within {_REMOVAL:.0f} s.',
+        hint='Try it again; if it stays, look into the log of the Docker engine.',
     )
 
 

@@ -187,7 +187,7 @@ class AsyncFakeSandbox(AsyncSandbox):
 
     Args:
         script: Where answers come from; see `FakeBackend`.
-        policy: Its output limit and file limits hold.
+        policy: Its limits on files hold, and on what a model is shown of a result.
     """
 
     def __init__(self, script: Script = lambda _: '', **options: Any) -> None:
@@ -199,7 +199,7 @@ class FakeSandbox(Sandbox):
 
     Args:
         script: Where answers come from; see `FakeBackend`.
-        policy: Its output limit and file limits hold.
+        policy: Its limits on files hold, and on what a model is shown of a result.
 
     Example:
         >>> with FakeSandbox({'6 * 7': '42'}) as box:

@@ -148,6 +148,14 @@ async def test_closing_ends_those_who_wait():
         await waiting
 
 
+async def test_a_manager_shows_what_it_holds():
+    async with AsyncSandboxManager(backend=FakeBackend(), max_sessions=3, warm=1) as manager:
+        await manager.session('a')
+        await manager.start()
+        assert repr(manager) == '<AsyncSandboxManager on fake: 1 of 3 sessions, 1 of 1 warm>'
+    assert repr(manager) == '<AsyncSandboxManager on fake: closed>'
+
+
 @pytest.mark.parametrize(
     'options',
     [

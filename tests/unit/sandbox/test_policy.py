@@ -183,3 +183,8 @@ def test_every_policy_that_is_written_somewhere_has_fields_that_there_are():
     }
     assert len(used) > 20
     assert [each for each in sorted(used) if each[1] not in known] == []
+
+
+def test_a_number_that_is_too_large_is_told_so():
+    with pytest.raises(PolicyError, match='memory must be at most 9,007,199,254,740,991, not'):
+        SandboxPolicy(memory=2**60)
