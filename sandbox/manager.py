@@ -99,41 +99,11 @@ class Manager(Generic[Box]):
     def _applied(self, policy: SandboxPolicy) -> SandboxPolicy:
         return policy if self.survival is None else self.survival.applied(policy)
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         self._check_open()
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name='sandbox-sweeper')
             self._pool.tend()
-
-    async def _begin_now(self) -> None:
-        self._begin()
-
-    async def _start(self) -> None:
-        self._begin()
-        await self._pool.fill()
-
-    async def _session(
-        self,
-        id: str,  # noqa: A002 - the public name
-        policy: SandboxPolicy | None,
-    ) -> Box:
-        self._begin()
-        policy = policy and self._applied(policy)
-        if policy is not None and policy != self.policy:
-            self.policy.tighten(**{f.name: getattr(policy, f.name) for f in fields(policy)})
-        box = self._boxes.get(id)
-        if box is None or box._closing:
-            if id not in self._opening:
-                opening = self._open(id, self.policy if policy is None else policy)
-                task = asyncio.create_task(opening, name=f'sandbox-open-{id}')
-                self._opening[id] = task
-                task.add_done_callback(lambda _: self._opening.pop(id))
-            # One caller's cancellation is no reason to take the session from the others.
-            box = await asyncio.shield(self._opening[id])
-        if policy is not None and policy != box.policy:
-            raise _open_otherwise(box, policy)
-        box.last_used = time.monotonic()
-        return box
 
     def _check_open(self) -> None:
         check_process('the manager', self._process)
@@ -174,13 +144,6 @@ class Manager(Generic[Box]):
             del self._boxes[box.id]
             self._places.release()
 
-    async def _close_session(self, id: str) -> None:  # noqa: A002 - the public name
-        check_process('the manager', self._process)
-        if (task := self._opening.get(id)) is not None:
-            await asyncio.wait({task})
-        if (box := self._boxes.get(id)) is not None:
-            await box._shut()
-
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(min(self.idle_ttl / 4, _LONGEST_SWEEP))
@@ -199,28 +162,6 @@ class Manager(Generic[Box]):
             self._expired[id] = idle
             if len(self._expired) > _MAX_REMEMBERED:
                 self._expired.popitem(last=False)
-
-    async def _close(self) -> None:
-        if os.getpid() != self._process:
-            return  # the sessions are those of the process that forked this one
-        self._closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait({self._sweeper})
-        pool, errors = await asyncio.gather(
-            self._pool.close(), self._shut_all(), return_exceptions=True
-        )
-        if self._opening:  # what waited for a place has one now, and sees that it is too late
-            await asyncio.wait(list(self._opening.values()))
-            errors = await self._shut_all()
-        assert isinstance(errors, list)
-        if errors:
-            raise SandboxError(
-                f'{len(errors)} sessions could not be removed: {errors[0]}',
-                hint='Call close() again.',
-            ) from errors[0]
-        if isinstance(pool, BaseException):
-            raise pool
 
     async def _shut_all(self) -> list[BaseException]:
         ends = await asyncio.gather(
@@ -242,7 +183,7 @@ def _open_otherwise(box: Session, policy: SandboxPolicy) -> PolicyError:
 
 class _AsyncFace(Manager[Box]):
     async def __aenter__(self) -> Self:
-        await self._begin_now()
+        await self._begin()
         return self
 
     async def __aexit__(
@@ -260,7 +201,8 @@ class _AsyncFace(Manager[Box]):
             SandboxClosed: The manager was closed.
             SandboxError: One could not be started. It is tried again in the background.
         """
-        await self._start()
+        await self._begin()
+        await self._pool.fill()
 
     async def session(
         self,
@@ -282,7 +224,23 @@ class _AsyncFace(Manager[Box]):
             SandboxClosed: The manager was closed.
             SandboxError: The sandbox could not be started.
         """
-        return await self._session(id, policy)
+        await self._begin()
+        policy = policy and self._applied(policy)
+        if policy is not None and policy != self.policy:
+            self.policy.tighten(**{f.name: getattr(policy, f.name) for f in fields(policy)})
+        box = self._boxes.get(id)
+        if box is None or box._closing:
+            if id not in self._opening:
+                opening = self._open(id, self.policy if policy is None else policy)
+                task = asyncio.create_task(opening, name=f'sandbox-open-{id}')
+                self._opening[id] = task
+                task.add_done_callback(lambda _: self._opening.pop(id))
+            # One caller's cancellation is no reason to take the session from the others.
+            box = await asyncio.shield(self._opening[id])
+        if policy is not None and policy != box.policy:
+            raise _open_otherwise(box, policy)
+        box.last_used = time.monotonic()
+        return box
 
     async def close_session(self, id: str) -> None:  # noqa: A002 - the public name
         """Close the session of this id; without one, do nothing.
@@ -290,7 +248,11 @@ class _AsyncFace(Manager[Box]):
         Raises:
             SandboxError: Its sandbox may still be there; call again.
         """
-        await self._close_session(id)
+        check_process('the manager', self._process)
+        if (task := self._opening.get(id)) is not None:
+            await asyncio.wait({task})
+        if (box := self._boxes.get(id)) is not None:
+            await box._shut()
 
     async def close(self) -> None:
         """Close all sessions. May be repeated.
@@ -298,7 +260,26 @@ class _AsyncFace(Manager[Box]):
         Raises:
             SandboxError: A sandbox may still be there; call again.
         """
-        await self._close()
+        if os.getpid() != self._process:
+            return  # the sessions are those of the process that forked this one
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait({self._sweeper})
+        pool, errors = await asyncio.gather(
+            self._pool.close(), self._shut_all(), return_exceptions=True
+        )
+        if self._opening:  # what waited for a place has one now, and sees that it is too late
+            await asyncio.wait(list(self._opening.values()))
+            errors = await self._shut_all()
+        assert isinstance(errors, list)
+        if errors:
+            raise SandboxError(
+                f'{len(errors)} sessions could not be removed: {errors[0]}',
+                hint='Call close() again.',
+            ) from errors[0]
+        if isinstance(pool, BaseException):
+            raise pool
 
 
 class AsyncSandboxManager(_AsyncFace[AsyncSandbox]):
@@ -350,7 +331,7 @@ class SandboxManager(Manager[Sandbox]):
 
     _box = Sandbox
 
-    _enter = blocking(Manager[Sandbox]._begin_now)
+    _enter = blocking(Manager[Sandbox]._begin)
     start = blocking(_AsyncFace[Sandbox].start)
     session = blocking(_AsyncFace[Sandbox].session)
     close_session = blocking(_AsyncFace[Sandbox].close_session)
