@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from sandbox.backends.base import Assignable, Backend, Endpoint, Instance, Reporter
+from sandbox.backends.base import Assignable, Endpoint, Instance, Reporter
 from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.backends.docker import DockerBackend
 from sandbox.errors import BackendUnavailable, ImageMissing
@@ -21,7 +21,7 @@ class AutoBackend:
     """
 
     def __init__(self) -> None:
-        self._chosen: Backend | None = None
+        self._chosen: DockerBackend | BubblewrapBackend | None = None
         self._notice = ''
 
     @property
@@ -37,7 +37,7 @@ class AutoBackend:
         """
         self._choose(SandboxPolicy())
 
-    def _choose(self, policy: SandboxPolicy) -> Backend:
+    def _choose(self, policy: SandboxPolicy) -> DockerBackend | BubblewrapBackend:
         if self._chosen is not None:
             return self._chosen
         docker, bubblewrap = DockerBackend(), BubblewrapBackend()
@@ -62,9 +62,7 @@ class AutoBackend:
 
     def unenforced(self, policy: SandboxPolicy) -> Mapping[str, str]:
         """Return the fields that do not hold with the chosen back end, each with the reason."""
-        from sandbox.backends.promises import unenforced
-
-        return unenforced(policy, self._choose(policy))
+        return self._choose(policy).unenforced(policy)
 
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> Instance:
         """Start a sandbox with the back end that was chosen; the errors are that one's."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from sandbox.kernel.contract import Machine
 from sandbox.policy import SandboxPolicy
 
 OWN_PACKAGES = 'code finds the packages of the interpreter that runs this program, and no others'
@@ -106,10 +107,12 @@ class Backend(Protocol):
         """
         ...
 
-    async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> Instance:
+    async def start(
+        self, policy: SandboxPolicy, *, labels: Mapping[str, str]
+    ) -> Instance | Machine:
         """Start a sandbox, without waiting for its kernel.
 
-        Cancelling it leaves nothing behind.
+        Cancelling it leaves nothing behind. What needs no process is a whole machine at once.
 
         Args:
             policy: What it may use.

@@ -1,20 +1,16 @@
-"""A sandbox without a kernel, for tests of programs that use one: results come from a script."""
+"""Sandboxes without a kernel, for tests of programs that use one: results come from a script."""
 
 import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
-from sandbox.backends.base import Endpoint
 from sandbox.errors import SandboxError
 from sandbox.kernel.contract import Listener
 from sandbox.kernel.framing import Refusal
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.workspace import FileEntry, Source
 from sandbox.policy import SandboxPolicy
-from sandbox.session import AsyncSandbox, Sandbox
 from sandbox.types import ErrorInfo, ExecutionEvent, ExecutionResult, Outcome, Output
 
 Answer = str | ExecutionResult | BaseException
@@ -59,7 +55,6 @@ class FakeMachine:
         self.has_kernel = True
         self.unchanged = False
         self.files = FakeFiles(policy)
-        self.endpoint = Endpoint({}, '', Path())
         self._policy = policy
         self._answer = _answering(script)
         self._count = 0
@@ -105,26 +100,12 @@ class FakeMachine:
         self._count = 0
         self.has_kernel = True
 
-    async def seal(self) -> None:
-        """Do nothing."""
-
-    async def unseal(self) -> None:
-        """Do nothing."""
-
-    async def describe_loss(self) -> str:
-        """Say that the script wants it so."""
-        return self.loss or 'it is not lost'
-
-    async def remove(self) -> None:
-        """Forget all files."""
-        self.files.clear()
-
     async def warm(self) -> None:
         """Do nothing: there is no kernel to load anything into."""
 
     async def close(self) -> None:
         """Forget all files."""
-        await self.remove()
+        self.files.clear()
 
 
 class FakeFiles:
@@ -180,35 +161,6 @@ class FakeFiles:
             raise Refusal('not_found', 'no such file or directory')
         for name in names:
             del self._data[name], self._versions[name]
-
-
-class AsyncFakeSandbox(AsyncSandbox):
-    """An `AsyncSandbox` that answers from a script.
-
-    Args:
-        script: Where answers come from; see `FakeBackend`.
-        policy: Its limits on files hold, and on what a model is shown of a result.
-    """
-
-    def __init__(self, script: Script = lambda _: '', **options: Any) -> None:
-        super().__init__(backend=FakeBackend(script), **options)
-
-
-class FakeSandbox(Sandbox):
-    """A `Sandbox` that answers from a script.
-
-    Args:
-        script: Where answers come from; see `FakeBackend`.
-        policy: Its limits on files hold, and on what a model is shown of a result.
-
-    Example:
-        >>> with FakeSandbox({'6 * 7': '42'}) as box:
-        ...     box.execute('6 * 7').stdout
-        '42'
-    """
-
-    def __init__(self, script: Script = lambda _: '', **options: Any) -> None:
-        super().__init__(backend=FakeBackend(script), **options)
 
 
 def _answering(script: Script) -> Callable[[str], Answer]:

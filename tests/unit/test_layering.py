@@ -41,7 +41,7 @@ LAYERS = {
         ['pool', 'survivor'],
         ['core'],
         ['session'],
-        ['manager', 'backends.fake'],
+        ['manager', 'testing'],
         ['console', 'doctor', 'conformance', 'pytest_plugin'],
         ['cli', '__main__'],
     ],
@@ -52,7 +52,6 @@ LATE = {
     ('sandbox.types', 'sandbox.kernel.render'),  # `ExecutionResult.text` is how a result is shown
     ('sandbox.policy', 'sandbox.backends'),  # `enforced_by` asks the back end that is named
     ('sandbox.policy', 'sandbox.backends.promises'),
-    ('sandbox.backends', 'sandbox.backends.fake'),  # found by name; a session for tests, whole
 }
 
 # The expectations that ship for other people's back ends use public names, as their readers do.

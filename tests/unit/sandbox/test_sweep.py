@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import Sandbox, reaper, sweep
+from sandbox import FakeSandbox, Sandbox, reaper, sweep
 from sandbox.backends import rendezvous
-from sandbox.backends.fake import FakeBackend, FakeSandbox
+from sandbox.backends.fake import FakeBackend
 from sandbox.errors import BackendUnavailable
 
 
