@@ -122,18 +122,15 @@ class Session:
         return self._backend.name
 
     @property
-    def _is_process(self) -> bool:
-        return self.backend in {'local', 'bubblewrap'}
-
-    @property
     def container_id(self) -> str | None:
         """Id of the container, or None while there is none."""
-        return None if self._machine is None or self._is_process else self._machine.id
+        machine = self._machine
+        return machine.id if machine is not None and machine.pid is None else None
 
     @property
     def pid(self) -> int | None:
         """Process id on the host of a sandbox that is a plain process, or None."""
-        return int(self._machine.id) if self._machine and self._is_process else None
+        return None if self._machine is None else self._machine.pid
 
     @property
     def busy(self) -> bool:

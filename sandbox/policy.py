@@ -176,9 +176,9 @@ class SandboxPolicy:
             BackendUnavailable: With `'auto'`, nothing can be used here.
         """
         from sandbox.backends import get_backend
-        from sandbox.backends.promises import enforced_by
 
-        return enforced_by(self, get_backend(backend))
+        gaps = get_backend(backend).unenforced(self)
+        return {each.name: gaps.get(each.name, 'enforced') for each in fields(self)}
 
     def __reduce__(self) -> tuple[object, ...]:
         # A read-only mapping cannot be pickled.

@@ -83,6 +83,10 @@ class _Announced:
         return self._instance.id
 
     @property
+    def pid(self) -> int | None:
+        return self._instance.pid
+
+    @property
     def endpoint(self) -> Endpoint:
         return self._instance.endpoint
 

@@ -5,12 +5,20 @@ says where the sockets are, and takes the instance away.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from sandbox.kernel.contract import Machine
-from sandbox.policy import SandboxPolicy
+from sandbox.policy import HOST_SIDE, SandboxPolicy
+
+SANDBOX_SIDE = (
+    frozenset(field.name for field in fields(SandboxPolicy))
+    - HOST_SIDE
+    - {*('max_message_bytes', 'preload', 'variant')}
+)
+"""Fields of a policy that the sandbox has to enforce itself. The session does the others from
+outside, whatever it is made of; and `variant` only chooses among images, where there are any."""
 
 OWN_PACKAGES = 'code finds the packages of the interpreter that runs this program, and no others'
 """Why `packages` does not hold where there are no images."""
@@ -37,6 +45,11 @@ class Instance(Protocol):
     @property
     def id(self) -> str:
         """Container or process id, for people."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """Process id on the host, if its first process is a plain one of the host."""
         ...
 
     @property
@@ -105,6 +118,10 @@ class Backend(Protocol):
             BackendUnavailable: They cannot; the message says what to do.
             ImageMissing: The kernel image has to be built first.
         """
+        ...
+
+    def unenforced(self, policy: SandboxPolicy) -> Mapping[str, str]:
+        """Return the fields that do not hold on this machine, each with the reason."""
         ...
 
     async def start(

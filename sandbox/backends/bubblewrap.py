@@ -58,7 +58,12 @@ class BubblewrapInstance:
     @property
     def id(self) -> str:
         """Process id on the host of the sandbox's first process, the supervisor."""
-        return str(self._first or self._process.pid)
+        return str(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """Process id on the host of the sandbox's first process, the supervisor."""
+        return self._first or self._process.pid
 
     @property
     def endpoint(self) -> Endpoint:

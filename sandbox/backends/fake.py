@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
+from sandbox.backends.base import SANDBOX_SIDE
 from sandbox.errors import SandboxError
 from sandbox.kernel.contract import Listener
 from sandbox.kernel.framing import Refusal
@@ -38,6 +39,10 @@ class FakeBackend:
     def check(self) -> None:
         """Do nothing: it works everywhere."""
 
+    def unenforced(self, policy: SandboxPolicy) -> dict[str, str]:
+        """Return the fields that do not hold, each with the reason."""
+        return dict.fromkeys(SANDBOX_SIDE, 'answers are scripted, and nothing runs')
+
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> 'FakeMachine':
         """Start a sandbox; what the labels say is of no use here."""
         del labels
@@ -47,6 +52,7 @@ class FakeBackend:
 class FakeMachine:
     """A running sandbox that is made of a script and a dictionary of files."""
 
+    pid: int | None = None
     _ids = itertools.count(1)
 
     def __init__(self, script: Script, policy: SandboxPolicy) -> None:

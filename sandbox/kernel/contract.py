@@ -49,6 +49,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def pid(self) -> int | None:
+        """Process id on the host, if it is a plain process."""
+        ...
+
+    @property
     def loss(self) -> str | None:
         """Why it is gone, or None."""
         ...

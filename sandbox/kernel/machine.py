@@ -134,6 +134,11 @@ class KernelMachine:
         return self._instance.id
 
     @property
+    def pid(self) -> int | None:
+        """Process id on the host, if it is a plain process."""
+        return self._instance.pid
+
+    @property
     def files(self) -> Files:
         """Its files."""
         return self._supervisor

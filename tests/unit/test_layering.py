@@ -51,7 +51,6 @@ LAYERS = {
 LATE = {
     ('sandbox.types', 'sandbox.kernel.render'),  # `ExecutionResult.text` is how a result is shown
     ('sandbox.policy', 'sandbox.backends'),  # `enforced_by` asks the back end that is named
-    ('sandbox.policy', 'sandbox.backends.promises'),
 }
 
 # The expectations that ship for other people's back ends use public names, as their readers do.

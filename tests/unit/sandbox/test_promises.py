@@ -4,11 +4,11 @@ from dataclasses import fields
 
 import pytest
 
-from sandbox import SandboxPolicy
+from sandbox import Sandbox, SandboxPolicy
 from sandbox.backends import get_backend
 from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.backends.docker import DockerBackend
-from sandbox.backends.fake import FakeBackend
+from sandbox.backends.fake import FakeBackend, FakeMachine
 
 FIELDS = {field.name for field in fields(SandboxPolicy)}
 
@@ -25,13 +25,24 @@ def test_a_plain_process_is_not_limited():
     }
 
 
-def test_of_an_unknown_back_end_nothing_is_promised():
-    class Other(FakeBackend):
-        name = 'other'
-
-    promises = SandboxPolicy().enforced_by(Other())
-    assert promises['memory'] == "the back end 'other' does not say"
+def test_a_script_enforces_what_the_session_does():
+    promises = SandboxPolicy().enforced_by(FakeBackend())
+    assert promises['memory'] == 'answers are scripted, and nothing runs'
     assert promises['timeout'] == 'enforced'
+
+
+def test_an_id_is_that_of_a_container_or_of_a_process():
+    class Process(FakeMachine):
+        pid = 7
+
+    class Other(FakeBackend):
+        async def start(self, policy, *, labels):
+            return Process(self._script, policy)
+
+    with Sandbox(backend=Other()) as box:
+        assert (box.container_id, box.pid) == (None, 7)
+    with Sandbox(backend=FakeBackend()) as box:
+        assert (str(box.container_id)[:5], box.pid) == ('fake-', None)
 
 
 @pytest.mark.parametrize(
