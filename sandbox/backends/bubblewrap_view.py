@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sandbox.backends import gather
 from sandbox.backends.seccomp import guest_filter
 from sandbox.errors import BackendUnavailable
-from sandbox.image import guest_folder
+from sandbox.image_names import guest_folder
 from sandbox.policy import MIB, SandboxPolicy
 
 SOCKETS, WORKSPACE = '/run/k', '/workspace'

@@ -11,7 +11,7 @@ from sandbox.backends.rendezvous import Rendezvous
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.container import UNWIRED, wiring
 from sandbox.errors import PolicyError
-from sandbox.image import guest_folder
+from sandbox.image_names import guest_folder
 from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, Owner
 from sandbox.policy import MIB, SandboxPolicy
 

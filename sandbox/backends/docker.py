@@ -44,7 +44,8 @@ from sandbox.errors import (
     SandboxLost,
     StartFailed,
 )
-from sandbox.image import find_image, image_missing, image_tag
+from sandbox.image import find_image
+from sandbox.image_names import image_missing, image_tag
 from sandbox.policy import HOST_SIDE, SandboxPolicy
 from sandbox.threads import in_thread
 

@@ -140,6 +140,18 @@ def engine(timeout: float = API_TIMEOUT) -> Iterator['docker.DockerClient']:
         ) from error
 
 
+def exists(client: 'docker.DockerClient', name: str) -> bool:
+    """Tell whether an image is on this machine."""
+    load_library()
+    from docker.errors import ImageNotFound
+
+    try:
+        client.images.get(name)
+    except ImageNotFound:
+        return False
+    return True
+
+
 def attach(container_id: str, timeout: float = API_TIMEOUT) -> socket.socket:
     """Return a connection to the standard streams of a container that has not been started yet.
 

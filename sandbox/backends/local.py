@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from sandbox.backends.base import OWN_PACKAGES, SANDBOX_SIDE, Endpoint
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
-from sandbox.image import guest_folder
+from sandbox.image_names import guest_folder
 from sandbox.policy import SandboxPolicy
 from sandbox.threads import in_thread
 

@@ -36,7 +36,7 @@ LAYERS = {
             *('rich', 'svg', 'kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],
-        ['kernel', 'backends', 'image', 'layer'],
+        ['kernel', 'backends', 'image', 'image_names', 'image_build', 'layer'],
         ['files', 'outputs', 'reaper', 'sweep'],
         ['pool', 'survivor'],
         ['core'],

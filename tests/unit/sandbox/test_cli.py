@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from sandbox import cli, doctor, image, reaper
 from sandbox.errors import BackendUnavailable, ImageMissing
+from sandbox.image_build import Progress
 from sandbox.reaper import Orphan
 from sandbox.types import ErrorInfo, ExecutionResult, Outcome
 
@@ -105,7 +106,7 @@ def test_an_error_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_build_tells_a_base_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(base: str | None, *, progress: image.Progress, **_: object) -> str:
+    def fail(base: str | None, *, progress: Progress, **_: object) -> str:
         progress('Pulling it')
         raise ImageMissing(f'{base} cannot be pulled', hint='Use another.')
 
