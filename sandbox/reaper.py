@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sandbox.backends.docker import remove_container
+from sandbox.backends.docker_container import remove_container
 from sandbox.backends.engine import engine
 from sandbox.backends.rendezvous import Rendezvous, deserted
 from sandbox.backends.will import Name, Will, is_waiting
