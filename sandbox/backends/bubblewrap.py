@@ -19,7 +19,8 @@ from contextlib import ExitStack
 
 from sandbox.backends import cgroups, remount
 from sandbox.backends.base import OWN_PACKAGES, Endpoint
-from sandbox.backends.bubblewrap_view import SOCKETS, Mount, Plan, command, supervisor
+from sandbox.backends.bubblewrap_view import Mount, Plan, command, supervisor
+from sandbox.backends.layout import SOCKETS
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
 from sandbox.policy import SandboxPolicy

@@ -14,8 +14,6 @@ from sandbox.backends.bridge import Bridge
 from sandbox.backends.container import (
     EGRESS_FOLDER,
     OWN_OPTIONS,
-    SOCKETS,
-    WORKSPACE,
     check_user,
     check_workspace,
     container_options,
@@ -28,6 +26,7 @@ from sandbox.backends.engine import (
     lent_client,
     load_library,
 )
+from sandbox.backends.layout import SOCKETS, WORKSPACE
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.backends.will import Will
 from sandbox.egress.allowlist import Allowlist

@@ -27,11 +27,11 @@ from typing import Any
 
 from sandbox.backends import cgroups
 from sandbox.backends.base import Endpoint
+from sandbox.backends.layout import SOCKET_NAMES
 from sandbox.errors import BackendUnavailable, StartFailed
 from sandbox.owner import Owner
 
 _OPEN, _SEALED = 0o1777, 0o555
-_SOCKETS = frozenset({'ctl', *(f's-{number}' for number in range(1, 6))})
 _CONNECTION = 'connection.json'
 _NAME = re.compile('[0-9a-f]{12}')
 _UNFINISHED = 60.0  # seconds after which a folder without an owner is a dead program's
@@ -222,4 +222,4 @@ def _belongs(entry: os.DirEntry[str]) -> bool:
     status = entry.stat(follow_symlinks=False)
     if entry.name == _CONNECTION:
         return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-    return entry.name in _SOCKETS and stat.S_ISSOCK(status.st_mode)
+    return entry.name in SOCKET_NAMES and stat.S_ISSOCK(status.st_mode)
