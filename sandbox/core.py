@@ -124,13 +124,12 @@ class Session:
     @property
     def container_id(self) -> str | None:
         """Id of the container, or None while there is none."""
-        machine = self._machine
-        return machine.id if machine is not None and machine.pid is None else None
+        return self._machine.id if self._machine and self._machine.pid is None else None
 
     @property
     def pid(self) -> int | None:
         """Process id on the host of a sandbox that is a plain process, or None."""
-        return None if self._machine is None else self._machine.pid
+        return self._machine.pid if self._machine else None
 
     @property
     def busy(self) -> bool:

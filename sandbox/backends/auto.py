@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from sandbox.backends.base import Assignable, Endpoint, Instance, Reporter
+from sandbox.backends.base import Assignable, Endpoint, Instance, Process, Reporter
 from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.backends.docker import DockerBackend
 from sandbox.errors import BackendUnavailable, ImageMissing
@@ -84,7 +84,7 @@ class _Announced:
 
     @property
     def pid(self) -> int | None:
-        return self._instance.pid
+        return self._instance.pid if isinstance(self._instance, Process) else None
 
     @property
     def endpoint(self) -> Endpoint:

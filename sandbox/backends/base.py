@@ -48,11 +48,6 @@ class Instance(Protocol):
         ...
 
     @property
-    def pid(self) -> int | None:
-        """Process id on the host, if its first process is a plain one of the host."""
-        ...
-
-    @property
     def endpoint(self) -> Endpoint:
         """Where its sockets are."""
         ...
@@ -91,6 +86,16 @@ class Reporter(Protocol):
 
     def notices(self) -> list[str]:
         """Return what has happened since the last call; never waits."""
+        ...
+
+
+@runtime_checkable
+class Process(Protocol):
+    """An instance that is a process of the host."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
         ...
 
 

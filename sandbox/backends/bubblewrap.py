@@ -63,7 +63,7 @@ class BubblewrapInstance:
 
     @property
     def pid(self) -> int:
-        """Process id on the host of the sandbox's first process, the supervisor."""
+        """The same, as a number."""
         return self._first or self._process.pid
 
     @property

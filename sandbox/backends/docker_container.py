@@ -46,10 +46,6 @@ class DockerInstance:
         return self._id
 
     @property
-    def pid(self) -> None:
-        """Return None: its processes are the engine's."""
-
-    @property
     def endpoint(self) -> Endpoint:
         """Where its sockets are."""
         return self._endpoint

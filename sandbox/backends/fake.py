@@ -52,11 +52,11 @@ class FakeBackend:
 class FakeMachine:
     """A running sandbox that is made of a script and a dictionary of files."""
 
-    pid: int | None = None
     _ids = itertools.count(1)
 
     def __init__(self, script: Script, policy: SandboxPolicy) -> None:
         self.id = f'fake-{next(self._ids)}'
+        self.pid = None
         self.loss: str | None = None
         self.has_kernel = True
         self.unchanged = False

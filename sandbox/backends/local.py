@@ -39,7 +39,7 @@ class LocalInstance:
 
     @property
     def pid(self) -> int:
-        """Process id of the supervisor."""
+        """The same, as a number."""
         return self._process.pid
 
     @property

@@ -50,7 +50,7 @@ class Machine(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Process id on the host, if it is a plain process."""
+        """Process id, where it is a process of the host."""
         ...
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
-from sandbox.backends.base import Assignable, Backend, Instance, Reporter
+from sandbox.backends.base import Assignable, Backend, Instance, Process, Reporter
 from sandbox.backends.will import Begun, Lasting, Ledger, Will
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
 from sandbox.kernel import adoption, verdict
@@ -135,8 +135,8 @@ class KernelMachine:
 
     @property
     def pid(self) -> int | None:
-        """Process id on the host, if it is a plain process."""
-        return self._instance.pid
+        """Process id, where it is a process of the host."""
+        return self._instance.pid if isinstance(self._instance, Process) else None
 
     @property
     def files(self) -> Files:

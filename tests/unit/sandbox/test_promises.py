@@ -4,11 +4,12 @@ from dataclasses import fields
 
 import pytest
 
-from sandbox import Sandbox, SandboxPolicy
+from sandbox import SandboxPolicy
 from sandbox.backends import get_backend
+from sandbox.backends.auto import _Announced
 from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.backends.docker import DockerBackend
-from sandbox.backends.fake import FakeBackend, FakeMachine
+from sandbox.backends.fake import FakeBackend
 
 FIELDS = {field.name for field in fields(SandboxPolicy)}
 
@@ -31,18 +32,15 @@ def test_a_script_enforces_what_the_session_does():
     assert promises['timeout'] == 'enforced'
 
 
-def test_an_id_is_that_of_a_container_or_of_a_process():
-    class Process(FakeMachine):
-        pid = 7
+def test_auto_passes_on_which_process_it_is():
+    class Here:
+        id, pid = '7', 7
 
-    class Other(FakeBackend):
-        async def start(self, policy, *, labels):
-            return Process(self._script, policy)
+    class There:
+        id = 'abc'
 
-    with Sandbox(backend=Other()) as box:
-        assert (box.container_id, box.pid) == (None, 7)
-    with Sandbox(backend=FakeBackend()) as box:
-        assert (str(box.container_id)[:5], box.pid) == ('fake-', None)
+    assert _Announced(Here(), '').pid == 7
+    assert _Announced(There(), '').pid is None
 
 
 @pytest.mark.parametrize(
