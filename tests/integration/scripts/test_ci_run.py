@@ -106,12 +106,13 @@ def test_what_failed_is_at_the_end_and_short(machine: Machine) -> None:
     assert failures[:3] == [
         'lint: a/b.py:7:52: RUF043 A pattern',
         'types: a/b.py:9: error: A type  [arg-type]',
-        f'test: {tests[0]}'[:200],
+        f'test: {tests[0]}'[:104],
     ]
     assert failures[3:] == [
-        *(f'test: {line}'[:200] for line in tests[1:23]),
+        *(f'test: {line}'[:104] for line in tests[1:23]),
         '... and 17 more',
     ]
+    assert len('\n'.join(end)) < 3_000
     assert verdicts == {
         **dict.fromkeys(STEPS, 'ok'),
         **dict.fromkeys(('lint', 'types', 'test', 'docker'), 'FAILED'),
