@@ -10,7 +10,7 @@ from typing import Self
 from sandbox import files as transfer
 from sandbox.core import Session, check_process
 from sandbox.events import EventQueue
-from sandbox.kernel.adoption import Recalled
+from sandbox.kernel.reattach import Recalled
 from sandbox.portal import blocking, blocking_iterator
 from sandbox.types import ExecutionEvent, ExecutionResult, FileInfo
 

@@ -18,6 +18,7 @@ from sandbox.backends.container import (
     check_workspace,
     container_options,
 )
+from sandbox.backends.detach import DetachRecord
 from sandbox.backends.docker_container import DockerInstance, take_away
 from sandbox.backends.engine import (
     attach,
@@ -28,7 +29,6 @@ from sandbox.backends.engine import (
 )
 from sandbox.backends.layout import SOCKETS, WORKSPACE
 from sandbox.backends.rendezvous import Rendezvous
-from sandbox.backends.will import Will
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.process import EgressProxy
 from sandbox.errors import (
@@ -161,13 +161,13 @@ class DockerBackend:
         text = json.dumps(values, sort_keys=True, default=list)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    async def adopt(self, place: Rendezvous, will: Will) -> DockerInstance:
+    async def reattach(self, place: Rendezvous, record: DetachRecord) -> DockerInstance:
         """Return the container of a folder that this process owns now.
 
         Raises:
             SandboxLost: It is gone; nothing is left of it.
         """
-        instance = DockerInstance(will.instance, place, place.endpoint(will.key))
+        instance = DockerInstance(record.instance, place, place.endpoint(record.key))
         try:
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(instance.endpoint.control)

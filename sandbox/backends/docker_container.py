@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from sandbox.backends.base import Endpoint
 from sandbox.backends.bridge import Bridge
+from sandbox.backends.detach import DetachRecord, Ledger
 from sandbox.backends.engine import engine, load_library
 from sandbox.backends.rendezvous import Rendezvous
-from sandbox.backends.will import Ledger, Will
 from sandbox.egress.process import EgressProxy
 from sandbox.errors import SandboxError
 from sandbox.threads import in_thread
@@ -54,10 +54,10 @@ class DockerInstance:
         """Write down which session it serves: its labels were fixed when it was made."""
         self._place.assign(session)
 
-    def bequeath(self, will: Will) -> Ledger:
-        """Leave it to the next owner; return where its cells are written down."""
+    def detach(self, record: DetachRecord) -> Ledger:
+        """Let it outlive this process; return where its cells are written down."""
         key = str(self._endpoint.connection['key'])
-        replace(will, instance=self._id, key=key).write(self._place)
+        replace(record, instance=self._id, key=key).write(self._place)
         return Ledger(self._place)
 
     async def unseal(self) -> None:

@@ -38,7 +38,7 @@ LAYERS = {
         ['kernel.collector', 'kernel.render'],
         ['kernel', 'backends', 'image', 'image_names', 'image_build', 'layer'],
         ['files', 'outputs', 'reaper', 'sweep'],
-        ['pool', 'survivor'],
+        ['pool', 'reattacher'],
         ['core'],
         ['session'],
         ['manager', 'testing'],

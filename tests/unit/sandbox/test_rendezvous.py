@@ -7,8 +7,8 @@ import pytest
 
 from sandbox import BackendUnavailable, SandboxError
 from sandbox.backends import rendezvous
+from sandbox.backends.detach import Ledger, StartedCell
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
-from sandbox.backends.will import Begun, Ledger
 from sandbox.errors import StartFailed
 
 
@@ -46,4 +46,4 @@ def test_on_a_full_disk_no_folder_is_left(monkeypatch, tmp_path):
 def test_a_cell_that_cannot_be_written_down_is_not_sent(tmp_path):
     (tmp_path / 'cells').mkdir()
     with pytest.raises(SandboxError, match='nothing was run'):
-        Ledger(Rendezvous(tmp_path)).begin(Begun(None, 'm', 1.0, 1.0))
+        Ledger(Rendezvous(tmp_path)).begin(StartedCell(None, 'm', 1.0, 1.0))
