@@ -343,7 +343,7 @@ def bound(reply: dict[str, Any]) -> None:
 
     All of an error is in the message of its own that went before; the host takes that if it can.
     """
-    reply['payload'] = []  # texts for a pager or an editor, which the host does not have
+    reply['payload'] = []  # texts for an editor or the next cell, which the host does not have
     if reply['status'] == 'error':
         reply['evalue'] = shortened(reply['evalue'])
         reply['traceback'] = [shortened('\n'.join(map(str, reply['traceback'])))]
@@ -396,6 +396,7 @@ def run(connection_file: str, workspace: str) -> None:
     config.HistoryManager.enabled = False
     config.InteractiveShellApp.ignore_cwd = True
     config.InteractiveShell.colors = 'nocolor'
+    config.InteractiveShell.display_page = True  # the host has no pager: `len?` is output like any
     config.Completer.use_jedi = False
     config.IPKernelApp.outstream_class = f'{Stream.__module__}.Stream'
     # Each cell would sleep that long in case its output is late: the host waits for it anyway.

@@ -1,8 +1,6 @@
 from .backends.bubblewrap import BubblewrapBackend as BubblewrapBackend
 from .backends.docker import DockerBackend as DockerBackend
-from .backends.fake import AsyncFakeSandbox as AsyncFakeSandbox
 from .backends.fake import FakeBackend as FakeBackend
-from .backends.fake import FakeSandbox as FakeSandbox
 from .egress.allowlist import Allowlist as Allowlist
 from .errors import BackendUnavailable as BackendUnavailable
 from .errors import CapacityExceeded as CapacityExceeded
@@ -32,6 +30,8 @@ from .rich import Table as Table
 from .session import AsyncSandbox as AsyncSandbox
 from .session import Sandbox as Sandbox
 from .survival import Survival as Survival
+from .testing import AsyncFakeSandbox as AsyncFakeSandbox
+from .testing import FakeSandbox as FakeSandbox
 from .types import ErrorInfo as ErrorInfo
 from .types import ExecutionEvent as ExecutionEvent
 from .types import ExecutionResult as ExecutionResult

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from sandbox.console import LivePrinter, is_number, printable
 from sandbox.egress.allowlist import Allowlist
-from sandbox.errors import FileRefused, ImageMissing, PolicyError, SandboxError
+from sandbox.errors import BackendUnavailable, FileRefused, ImageMissing, PolicyError, SandboxError
 from sandbox.policy import DEFAULT_VARIANT, SandboxPolicy, Variant
 from sandbox.session import Sandbox
 from sandbox.types import ExecutionResult, Outcome
@@ -266,8 +266,13 @@ def gc(as_json: Json = False) -> None:
     """Remove what crashed programs have left behind; never what a living one uses."""
     from sandbox.reaper import collect_garbage
 
-    with _told_errors(Console(stderr=True)):
-        removed = collect_garbage()
+    console = Console(stderr=True)
+    with _told_errors(console):
+        try:
+            removed = collect_garbage()
+        except BackendUnavailable as error:
+            removed = collect_garbage(docker=False)
+            _show(console, f'Containers were not looked for: {error.message}')
     if as_json:
         typer.echo(json.dumps([vars(orphan) for orphan in removed]))
         return
@@ -370,13 +375,21 @@ def _told_errors(console: Console) -> Iterator[None]:
     except SandboxError as error:
         _show_error(console, error)
         raise typer.Exit(FAILED) from None
+    except BrokenPipeError:
+        raise  # whoever has read the output has enough of it
+    except OSError as error:
+        _show(console, f'{error}.', style='red')
+        raise typer.Exit(FAILED) from None
 
 
 def _show_error(console: Console, error: SandboxError) -> None:
-    for text, style in ((error.message, 'red'), (error.hint, None)):
-        if text:
-            shown = printable(text)
-            console.print(shown, style=style, markup=False, highlight=False, soft_wrap=True)
+    _show(console, error.message, style='red')
+    if error.hint:
+        _show(console, error.hint)
+
+
+def _show(console: Console, text: str, style: str | None = None) -> None:
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> NoReturn:

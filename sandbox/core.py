@@ -19,15 +19,15 @@ from sandbox.backends import Backend, get_backend
 from sandbox.calls import Call
 from sandbox.errors import PolicyError, SandboxClosed, SandboxError
 from sandbox.kernel import verdict
-from sandbox.kernel.adoption import Recalled
 from sandbox.kernel.contract import Listener, Machine
+from sandbox.kernel.reattach import Recalled
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.workspace import FileEntry
 from sandbox.outputs import Outputs
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import cold_start
+from sandbox.reattacher import Reattacher
 from sandbox.survival import Survival
-from sandbox.survivor import Survivor
 from sandbox.types import ExecutionResult, FileInfo, Outcome, Timings
 
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
@@ -68,9 +68,9 @@ class Session:
         self.policy = policy if survival is None else survival.applied(policy)
         self.id = id or f'session-{secrets.token_hex(6)}'
         self._backend = get_backend(backend, image=image, unsafe=unsafe)
-        self._survivor = None
+        self._reattacher = None
         if survival is not None:
-            self._survivor = Survivor(survival, self.id, self.policy, self._backend)
+            self._reattacher = Reattacher(survival, self.id, self.policy, self._backend)
         self._source: Source = functools.partial(cold_start, self._backend)
         self._on_closed: Callable[[], None] = lambda: None
         self._machine: Machine | None = None
@@ -158,35 +158,35 @@ class Session:
             self._untold = [verdict.ran_in_new_sandbox(lost.loss or 'its session was restarted')]
         self._check_open()
         self._outputs.forget()
-        if self._survivor is None:
+        if self._reattacher is None:
             self._machine = await self._source(self.policy, self.id)
             self._artifacts.forget()
         else:
-            self._machine = await self._surviving(self._survivor)
+            self._machine = await self._reattached_or_new(self._reattacher)
         self._check_open()
         return self._machine
 
-    async def _surviving(self, survivor: Survivor) -> Machine:
+    async def _reattached_or_new(self, reattacher: Reattacher) -> Machine:
         """Return the machine that was left to the session, or a new one that will be."""
         try:
-            machine = await survivor.adopt(self.policy)
+            machine = await reattacher.reattach(self.policy)
             self.adopted = machine is not None
             self._artifacts.forget(known=machine is None)
-            self._outputs.begin_after(survivor.cells)
+            self._outputs.begin_after(reattacher.cells)
             if machine is None:
                 machine = await self._source(self.policy, self.id)
-                await survivor.leave(machine)
+                await reattacher.detach(machine)
         except BaseException:
-            survivor.release()
+            reattacher.release()
             raise
-        if survivor.failure:
-            self._note(verdict.ran_in_new_sandbox(survivor.failure))
-            survivor.failure = ''
+        if reattacher.failure:
+            self._note(verdict.ran_in_new_sandbox(reattacher.failure))
+            reattacher.failure = ''
         return machine
 
     async def _recall(self, tag: str) -> Recalled:
         await self._any_machine()
-        return None if self._survivor is None else self._survivor.recall(tag)
+        return None if self._reattacher is None else self._reattacher.recall(tag)
 
     async def _any_machine(self) -> Machine:
         """Return the running machine, also while a cell runs in it; start one if there is none."""
@@ -364,8 +364,8 @@ class Session:
         async with self._lock:
             await self._drop_machine()  # one that was just being started
             self._closed = True
-        if self._survivor is not None:
-            self._survivor.release()
+        if self._reattacher is not None:
+            self._reattacher.release()
         self._on_closed()
 
     async def _drop_machine(self) -> None:

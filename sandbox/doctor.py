@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ Status = Literal['ok', 'warning', 'missing']
 
 _MEMORY_OF_A_SESSION = 1 << 30
 _DISK_FOR_AN_IMAGE = 2 << 30
+_BUBBLEWRAP_LIMITS = 'its limits'
+"""What is looked at only where bubblewrap can be used."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,17 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Look at this machine; nothing is changed, and nothing that is missing is an error."""
-    found = [_system()]
-    found += _docker()
-    found += [_user_namespaces(), *_bubblewrap(), _memory(), _disk()]
-    return found
+    docker, bubblewrap = list(_docker()), list(_bubblewrap())
+    if any(finding.name == _BUBBLEWRAP_LIMITS for finding in bubblewrap):
+        docker = [_dispensable(finding) for finding in docker]
+    return [_system(), *docker, _user_namespaces(), *bubblewrap, _memory(), _disk()]
+
+
+def _dispensable(finding: Finding) -> Finding:
+    """Judge what Docker lacks where bubblewrap can be used."""
+    if finding.status != 'missing':
+        return finding
+    return replace(finding, status='warning', hint=f"{finding.hint} Or use backend='bubblewrap'.")
 
 
 def usable(findings: list[Finding]) -> bool:
@@ -200,9 +209,9 @@ def judge_gaps(gaps: Mapping[str, str]) -> Finding:
         gaps: Fields of a policy, each with the reason.
     """
     if not gaps:
-        return Finding('its limits', 'ok', 'memory, processes, processor time')
+        return Finding(_BUBBLEWRAP_LIMITS, 'ok', 'memory, processes, processor time')
     return Finding(
-        'its limits',
+        _BUBBLEWRAP_LIMITS,
         'warning',
         '; '.join(f'{field}: {reason}' for field, reason in sorted(gaps.items())),
         'Run as root or with delegated control groups, such as: systemd-run --user --scope',

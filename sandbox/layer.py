@@ -14,22 +14,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.backends.engine import engine
+from sandbox.backends.engine import engine, exists
 from sandbox.errors import SandboxError
-from sandbox.image import (
+from sandbox.image_build import (
     BUILD_STALL,
     DIGEST_LABEL,
-    LAYER,
     Progress,
     build,
     download,
-    exists,
-    guest_folder,
-    image_tag,
     platform_options,
     resolve_base,
     write_context,
 )
+from sandbox.image_names import LAYER, guest_folder, image_tag
 from sandbox.policy import VARIANTS
 
 PACKAGES_LABEL = 'lagent.sandbox.packages'
@@ -101,7 +98,7 @@ def resolve(packages: Sequence[str], lock: Path, target: Sequence[str]) -> str:
     Args:
         packages: What is asked for.
         lock: The lock file of what is there already; its versions stay.
-        target: See `sandbox.image.platform_options`.
+        target: See `sandbox.image_build.platform_options`.
 
     Raises:
         SandboxError: There is no solution, or none of wheels alone.

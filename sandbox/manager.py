@@ -29,31 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Manager(Generic[Box]):
-    """What both faces share.
-
-    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
-    `close()` does nothing.
-
-    At most `max_sessions` sandboxes serve sessions, and at most `warm` more wait for the next ones.
-
-    Args:
-        policy: What each sandbox may use and do; a session may ask for less.
-        backend: `'docker'`, `'local'`, `'fake'`, or a back end.
-        image: Kernel image of the Docker back end; the one of this version if None.
-        max_sessions: Most sessions at a time. Who comes then waits, first come, first served.
-        warm: Sandboxes to start ahead: a new session takes one of them at once, and none is ever
-            used twice.
-        start_concurrency: Sandboxes that may be starting at a time. Sessions that wait for theirs
-            come before the warm ones.
-        idle_ttl: Seconds after its last use when a session is closed.
-        acquire_timeout: Seconds that a new session may wait for a place.
-        unsafe: Consent to a back end that isolates nothing (`'local'`).
-        survival: Lets sandboxes outlive this program for a while, so that its sessions have them
-            again in its next process; see `Survival`.
-
-    Raises:
-        ValueError: An argument is out of range, or there is no such back end.
-    """
+    """What both faces share; see `SandboxManager`."""
 
     _box: type[Box]
 
@@ -97,6 +73,15 @@ class Manager(Generic[Box]):
         self._closed = False
         self._process = os.getpid()
 
+    def __repr__(self) -> str:
+        state = (
+            'closed'
+            if self._closed
+            else f'{len(self._boxes)} of {self.max_sessions} sessions, '
+            f'{self.ready} of {self.warm} warm'
+        )
+        return f'<{type(self).__name__} on {self._backend.name}: {state}>'
+
     @property
     def closed(self) -> bool:
         """Whether the manager was closed."""
@@ -114,41 +99,11 @@ class Manager(Generic[Box]):
     def _applied(self, policy: SandboxPolicy) -> SandboxPolicy:
         return policy if self.survival is None else self.survival.applied(policy)
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         self._check_open()
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name='sandbox-sweeper')
             self._pool.tend()
-
-    async def _begin_now(self) -> None:
-        self._begin()
-
-    async def _start(self) -> None:
-        self._begin()
-        await self._pool.fill()
-
-    async def _session(
-        self,
-        id: str,  # noqa: A002 - the public name
-        policy: SandboxPolicy | None,
-    ) -> Box:
-        self._begin()
-        policy = policy and self._applied(policy)
-        if policy is not None and policy != self.policy:
-            self.policy.tighten(**{f.name: getattr(policy, f.name) for f in fields(policy)})
-        box = self._boxes.get(id)
-        if box is None or box._closing:
-            if id not in self._opening:
-                opening = self._open(id, self.policy if policy is None else policy)
-                task = asyncio.create_task(opening, name=f'sandbox-open-{id}')
-                self._opening[id] = task
-                task.add_done_callback(lambda _: self._opening.pop(id))
-            # One caller's cancellation is no reason to take the session from the others.
-            box = await asyncio.shield(self._opening[id])
-        if policy is not None and policy != box.policy:
-            raise _open_otherwise(box, policy)
-        box.last_used = time.monotonic()
-        return box
 
     def _check_open(self) -> None:
         check_process('the manager', self._process)
@@ -167,7 +122,7 @@ class Manager(Generic[Box]):
             raise CapacityExceeded(
                 f'all {self.max_sessions} sessions are in use and none became free within '
                 f'{self.acquire_timeout:g} s.',
-                hint='Close a session, or raise max_sessions, idle_ttl or acquire_timeout.',
+                hint='Close a session, raise max_sessions or acquire_timeout, or lower idle_ttl.',
             ) from None
         try:
             self._check_open()
@@ -189,13 +144,6 @@ class Manager(Generic[Box]):
             del self._boxes[box.id]
             self._places.release()
 
-    async def _close_session(self, id: str) -> None:  # noqa: A002 - the public name
-        check_process('the manager', self._process)
-        if (task := self._opening.get(id)) is not None:
-            await asyncio.wait({task})
-        if (box := self._boxes.get(id)) is not None:
-            await box._shut()
-
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(min(self.idle_ttl / 4, _LONGEST_SWEEP))
@@ -214,28 +162,6 @@ class Manager(Generic[Box]):
             self._expired[id] = idle
             if len(self._expired) > _MAX_REMEMBERED:
                 self._expired.popitem(last=False)
-
-    async def _close(self) -> None:
-        if os.getpid() != self._process:
-            return  # the sessions are those of the process that forked this one
-        self._closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait({self._sweeper})
-        pool, errors = await asyncio.gather(
-            self._pool.close(), self._shut_all(), return_exceptions=True
-        )
-        if self._opening:  # what waited for a place has one now, and sees that it is too late
-            await asyncio.wait(list(self._opening.values()))
-            errors = await self._shut_all()
-        assert isinstance(errors, list)
-        if errors:
-            raise SandboxError(
-                f'{len(errors)} sessions could not be removed: {errors[0]}',
-                hint='Call close() again.',
-            ) from errors[0]
-        if isinstance(pool, BaseException):
-            raise pool
 
     async def _shut_all(self) -> list[BaseException]:
         ends = await asyncio.gather(
@@ -257,7 +183,7 @@ def _open_otherwise(box: Session, policy: SandboxPolicy) -> PolicyError:
 
 class _AsyncFace(Manager[Box]):
     async def __aenter__(self) -> Self:
-        await self._begin_now()
+        await self._begin()
         return self
 
     async def __aexit__(
@@ -275,7 +201,8 @@ class _AsyncFace(Manager[Box]):
             SandboxClosed: The manager was closed.
             SandboxError: One could not be started. It is tried again in the background.
         """
-        await self._start()
+        await self._begin()
+        await self._pool.fill()
 
     async def session(
         self,
@@ -297,7 +224,23 @@ class _AsyncFace(Manager[Box]):
             SandboxClosed: The manager was closed.
             SandboxError: The sandbox could not be started.
         """
-        return await self._session(id, policy)
+        await self._begin()
+        policy = policy and self._applied(policy)
+        if policy is not None and policy != self.policy:
+            self.policy.tighten(**{f.name: getattr(policy, f.name) for f in fields(policy)})
+        box = self._boxes.get(id)
+        if box is None or box._closing:
+            if id not in self._opening:
+                opening = self._open(id, self.policy if policy is None else policy)
+                task = asyncio.create_task(opening, name=f'sandbox-open-{id}')
+                self._opening[id] = task
+                task.add_done_callback(lambda _: self._opening.pop(id))
+            # One caller's cancellation is no reason to take the session from the others.
+            box = await asyncio.shield(self._opening[id])
+        if policy is not None and policy != box.policy:
+            raise _open_otherwise(box, policy)
+        box.last_used = time.monotonic()
+        return box
 
     async def close_session(self, id: str) -> None:  # noqa: A002 - the public name
         """Close the session of this id; without one, do nothing.
@@ -305,7 +248,11 @@ class _AsyncFace(Manager[Box]):
         Raises:
             SandboxError: Its sandbox may still be there; call again.
         """
-        await self._close_session(id)
+        check_process('the manager', self._process)
+        if (task := self._opening.get(id)) is not None:
+            await asyncio.wait({task})
+        if (box := self._boxes.get(id)) is not None:
+            await box._shut()
 
     async def close(self) -> None:
         """Close all sessions. May be repeated.
@@ -313,11 +260,32 @@ class _AsyncFace(Manager[Box]):
         Raises:
             SandboxError: A sandbox may still be there; call again.
         """
-        await self._close()
+        if os.getpid() != self._process:
+            return  # the sessions are those of the process that forked this one
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait({self._sweeper})
+        pool, errors = await asyncio.gather(
+            self._pool.close(), self._shut_all(), return_exceptions=True
+        )
+        if self._opening:  # what waited for a place has one now, and sees that it is too late
+            await asyncio.wait(list(self._opening.values()))
+            errors = await self._shut_all()
+        assert isinstance(errors, list)
+        if errors:
+            raise SandboxError(
+                f'{len(errors)} sessions could not be removed: {errors[0]}',
+                hint='Call close() again.',
+            ) from errors[0]
+        if isinstance(pool, BaseException):
+            raise pool
 
 
 class AsyncSandboxManager(_AsyncFace[AsyncSandbox]):
     """Sessions by id for asyncio: made on demand, at most so many, closed when idle.
+
+    Its arguments are those of `SandboxManager`.
 
     Example:
         >>> async with AsyncSandboxManager(max_sessions=8) as manager:
@@ -331,6 +299,30 @@ class AsyncSandboxManager(_AsyncFace[AsyncSandbox]):
 class SandboxManager(Manager[Sandbox]):
     """Sessions by id: made on demand, at most so many, closed when idle.
 
+    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
+    `close()` does nothing.
+
+    At most `max_sessions` sandboxes serve sessions, and at most `warm` more wait for the next ones.
+
+    Args:
+        policy: What each sandbox may use and do; a session may ask for less.
+        backend: `'docker'`, `'bubblewrap'`, `'auto'` (Docker, or else bubblewrap), `'local'`,
+            `'fake'`, or a back end.
+        image: Kernel image of the Docker back end; the one of this version if None.
+        max_sessions: Most sessions at a time. Who comes then waits, first come, first served.
+        warm: Sandboxes to start ahead: a new session takes one of them at once, and none is ever
+            used twice.
+        start_concurrency: Sandboxes that may be starting at a time. Sessions that wait for theirs
+            come before the warm ones.
+        idle_ttl: Seconds after its last use when a session is closed.
+        acquire_timeout: Seconds that a new session may wait for a place.
+        unsafe: Consent to a back end that isolates nothing (`'local'`).
+        survival: Lets sandboxes outlive this program for a while, so that its sessions have them
+            again in its next process; see `Survival`.
+
+    Raises:
+        ValueError: An argument is out of range, or there is no such back end.
+
     Example:
         >>> with SandboxManager(max_sessions=8) as manager:
         ...     box = manager.session('user-42')
@@ -339,7 +331,7 @@ class SandboxManager(Manager[Sandbox]):
 
     _box = Sandbox
 
-    _enter = blocking(Manager[Sandbox]._begin_now)
+    _enter = blocking(Manager[Sandbox]._begin)
     start = blocking(_AsyncFace[Sandbox].start)
     session = blocking(_AsyncFace[Sandbox].session)
     close_session = blocking(_AsyncFace[Sandbox].close_session)

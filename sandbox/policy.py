@@ -56,6 +56,9 @@ HOST_SIDE = frozenset(
 )
 """Fields that the host enforces, so that they can still change once a sandbox runs."""
 
+_LARGEST = (1 << 53) - 1
+"""The largest number that JSON and all who read it agree on."""
+
 _SECONDS = ('timeout', 'start_timeout', 'interrupt_grace', 'orphan_grace')
 
 
@@ -173,9 +176,9 @@ class SandboxPolicy:
             BackendUnavailable: With `'auto'`, nothing can be used here.
         """
         from sandbox.backends import get_backend
-        from sandbox.backends.promises import enforced_by
 
-        return enforced_by(self, get_backend(backend))
+        gaps = get_backend(backend).unenforced(self)
+        return {each.name: gaps.get(each.name, 'enforced') for each in fields(self)}
 
     def __reduce__(self) -> tuple[object, ...]:
         # A read-only mapping cannot be pickled.
@@ -239,8 +242,10 @@ def _reaches_no_more(new: Any, old: Any) -> bool:
 def _check_integer(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise PolicyError(f'{name} must be a whole number, not {value!r}.')
-    if not least <= value < 1 << 53:
+    if value < least:
         raise PolicyError(f'{name} must be at least {least:,}, not {value:,}.')
+    if value > _LARGEST:
+        raise PolicyError(f'{name} must be at most {_LARGEST:,}, not {value:,}.')
 
 
 def _check_positive(name: str, value: object) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields
 
 from sandbox.backends.base import Backend
@@ -27,6 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 _PULSE = 30.0  # seconds between looks at a machine that waits
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until a failed refill is tried again
+_DOUBLINGS = 5
 
 
 async def cold_start(backend: Backend, policy: SandboxPolicy, session: str) -> Machine:
@@ -35,8 +36,14 @@ async def cold_start(backend: Backend, policy: SandboxPolicy, session: str) -> M
     Raises:
         SandboxError: It could not be started; nothing is left.
     """
-    sweep_soon(backend.name)
-    return await open_machine(backend, policy, {SESSION_LABEL: session})
+    return await _start(backend, policy, {SESSION_LABEL: session})
+
+
+async def _start(backend: Backend, policy: SandboxPolicy, labels: Mapping[str, str]) -> Machine:
+    try:
+        return await open_machine(backend, policy, labels)
+    finally:
+        sweep_soon(backend.name)  # by now `'auto'` has chosen
 
 
 class StartQueue:
@@ -227,8 +234,7 @@ class Pool:
 
     async def _start(self, *, refill: bool) -> Machine:
         async with self._turns.turn(refill=refill):
-            sweep_soon(self._backend.name)
-            machine = await open_machine(self._backend, self._policy, {POOL_LABEL: self._name})
+            machine = await _start(self._backend, self._policy, {POOL_LABEL: self._name})
             if refill:
                 await self._preload(machine)
             return machine
@@ -274,7 +280,9 @@ class Pool:
             self._failures += 1
             if self._failures == 1 and self._warm:
                 _LOG.warning('No warm sandbox could be started, it is tried again: %s', error)
-            self._rest(min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** (self._failures - 1)))
+            # Bounded before it is used: after half a day of failures it would be no float any more.
+            doublings = min(self._failures - 1, _DOUBLINGS)
+            self._rest(min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2**doublings))
 
     def _rest(self, longest: float) -> None:
         """Start no refills for a while."""

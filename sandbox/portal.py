@@ -186,7 +186,7 @@ def _cancel(job: _Job[Any]) -> None:
         job.task.cancel()
 
 
-class _Process:
+class _PortalHolder:
     """The portal of this process, made anew in a forked child, which has no such thread."""
 
     def __init__(self) -> None:
@@ -214,12 +214,12 @@ class _Process:
         self._lock = threading.Lock()  # whoever held it does not exist in the child
 
 
-_process = _Process()
+_holder = _PortalHolder()
 
 
 def get_portal() -> Portal:
     """Return the portal of this process; it is started when first asked for."""
-    return _process.portal()
+    return _holder.portal()
 
 
 def blocking(

@@ -4,7 +4,7 @@ Override `sandbox_options` to say what it may use and what isolates it::
 
     @pytest.fixture(scope='session')
     def sandbox_options():
-        return {'policy': SandboxPolicy(memory_mb=512), 'backend': 'bubblewrap'}
+        return {'policy': SandboxPolicy(memory=512 * 2**20), 'backend': 'bubblewrap'}
 """
 
 from collections.abc import Iterator

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sandbox.backends.docker import remove_container
+from sandbox.backends.detach import DetachRecord, SessionLock, is_waiting
+from sandbox.backends.docker_container import remove_container
 from sandbox.backends.engine import engine
 from sandbox.backends.rendezvous import Rendezvous, deserted
-from sandbox.backends.will import Name, Will, is_waiting
 from sandbox.errors import SandboxError
 from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, POOL_LABEL, SESSION_LABEL, Owner
 
@@ -121,31 +121,31 @@ def _removed(orphan: Orphan) -> bool:
         remove_container(orphan.name)
         return True
     place = Rendezvous(Path(orphan.name))
-    if (will := Will.read(place)) is None:
+    if (record := DetachRecord.read(place)) is None:
         place.remove()
         return True
     # Somebody may be taking it over in this moment.
-    if (name := Name.take(will.scope, will.session)) is None:
+    if (lock := SessionLock.take(record.scope, record.session)) is None:
         return False
     try:
         owner = place.owner()
         if owner is None or not owner.is_dead_here():
             return False
-        remove_container(will.instance)
+        remove_container(record.instance)
         place.remove()
     finally:
-        name.release()
+        lock.release()
     return True
 
 
 def _is_kept(place: Rendezvous, containers: set[str] | None) -> bool:
     """Tell whether a dead owner's folder is that of a sandbox which waits for the next one."""
-    will = Will.read(place)
-    if will is None:
+    record = DetachRecord.read(place)
+    if record is None:
         return False
     if containers is None:
         return True  # whether its container is gone is not known
-    return will.instance in containers and is_waiting(place, will, place.owner())
+    return record.instance in containers and is_waiting(place, record, place.owner())
 
 
 def _containers(client: 'docker.DockerClient') -> Iterator[Container]:
@@ -187,8 +187,8 @@ def _is_ghost(client: 'docker.DockerClient', summary: dict[str, Any]) -> bool:
 def _owner(labels: dict[str, str]) -> Owner | None:
     """Return whose a container is: labels stay as they are when it is taken over."""
     place = Rendezvous(Path(labels.get(FOLDER_LABEL, '')))
-    heir = place.owner() if FOLDER_LABEL in labels and Will.read(place) else None
-    return heir or Owner.parse(labels.get(OWNER_LABEL, ''))
+    owner = place.owner() if FOLDER_LABEL in labels and DetachRecord.read(place) else None
+    return owner or Owner.parse(labels.get(OWNER_LABEL, ''))
 
 
 def _session(labels: dict[str, str]) -> str | None:
@@ -205,5 +205,5 @@ def _name(summary: dict[str, Any]) -> str:
 def _is_orphan(container: Container) -> bool:
     if container.owner_state != 'dead' or FOLDER_LABEL not in container.labels:
         return False
-    # One with a will is found by its folder, and goes with it.
-    return Will.read(Rendezvous(Path(container.labels[FOLDER_LABEL]))) is None
+    # A detached one is found by its folder, and goes with it.
+    return DetachRecord.read(Rendezvous(Path(container.labels[FOLDER_LABEL]))) is None

@@ -10,7 +10,7 @@ from typing import Self
 from sandbox import files as transfer
 from sandbox.core import Session, check_process
 from sandbox.events import EventQueue
-from sandbox.kernel.adoption import Recalled
+from sandbox.kernel.reattach import Recalled
 from sandbox.portal import blocking, blocking_iterator
 from sandbox.types import ExecutionEvent, ExecutionResult, FileInfo
 
@@ -18,7 +18,7 @@ __all__ = ['AsyncSandbox', 'Sandbox']
 
 
 class AsyncSandbox(Session):
-    """A sandboxed Python session for asyncio. See `Sandbox` for the blocking form.
+    """A sandboxed Python session for asyncio; its arguments are those of `Sandbox`.
 
     Several tasks may use one session: its cells run one after the other, in the order asked.
 
@@ -230,6 +230,21 @@ class Sandbox(Session):
     """A sandboxed Python session.
 
     Several threads may use one session: its cells run one after the other, in the order asked.
+    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
+    `close()` does nothing.
+
+    Args:
+        policy: What the sandbox may use and do.
+        backend: `'docker'`, `'bubblewrap'`, `'auto'` (Docker, or else bubblewrap), `'local'`,
+            `'fake'`, or a back end.
+        image: Kernel image of the Docker back end; the one of this version if None.
+        id: Name of the session, for people and logs; made up if None.
+        unsafe: Consent to a back end that isolates nothing (`'local'`).
+        survival: Lets the sandbox outlive this program for a while, so that a session of the same
+            id has it again; see `Survival`.
+
+    Raises:
+        ValueError: There is no such back end, or an argument does not fit it.
 
     Example:
         >>> with Sandbox() as box:

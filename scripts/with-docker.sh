@@ -4,8 +4,8 @@
 #   scripts/with-docker.sh COMMAND...
 #
 # An engine that runs already is used and left alone. Where there is none: root on Debian gets one
-# installed and started, and it is stopped again when the command ends, however it ends; anybody
-# else is told what to do. One that is started here knows gVisor as a runtime, if that is installed.
+# installed and started, and it is stopped again when the command ends, however it ends, and with it
+# the last command that uses it; anybody else is told what to do. One that is started here knows gVisor as a runtime, if that is installed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,10 +14,17 @@ set -euo pipefail
 
 SOCKET=/var/run/docker.sock
 ENGINE_PID=/var/run/docker.pid
-OURS=$CACHE/dockerd.pid # "PID STARTER": a daemon started here, and the script that is to stop it
+OURS=$CACHE/dockerd.pid # "PID KEEPER [systemd]": a daemon started here, and who is to stop it, how
 LOG=$CACHE/dockerd.log
 CONFIG=$CACHE/dockerd.json
-stop='' # how to stop what was started here: a pid, 'systemd', or nothing
+engine='' # pid of the daemon that this script is to stop
+manner='' # how: `systemd`, or nothing for a signal
+
+# keep PID [MANNER]: this script is to stop it.
+keep() {
+    engine=$1 manner=${2:-}
+    printf '%s %s %s\n' "$engine" $$ "$manner" >"$OURS"
+}
 
 # The client honours DOCKER_HOST and its own contexts; without it, the socket is asked directly.
 engine_answers() {
@@ -111,19 +118,18 @@ start_daemon() {
         wait_ready "$pid" || die "the Docker engine (pid $pid) does not answer"
     elif has_systemd; then
         say 'starting the Docker service; it is stopped again at the end'
-        stop=systemd
         systemctl start docker || die 'the Docker service does not start' 'See: journalctl -u docker'
+        keep "$(daemon_pid)" systemd
         engine_answers || die 'the Docker service runs, but does not answer' 'See: journalctl -u docker'
     else
         say "starting a Docker engine; it is stopped again at the end (log: $LOG)"
         local options=()
         if [ ! -e /etc/docker/daemon.json ] && register_gvisor; then options=(--config-file "$CONFIG"); fi
         # In a session of its own: Ctrl-C must reach the command first, and the engine last.
-        setsid dockerd "${options[@]}" >"$LOG" 2>&1 </dev/null 9>&- &
-        stop=$!
-        printf '%s %s\n' "$stop" $$ >"$OURS"
+        setsid dockerd "${options[@]}" >"$LOG" 2>&1 </dev/null 8>&- 9>&- &
+        keep $!
         sleep 0.3 # until the process has become dockerd
-        wait_ready "$stop" || {
+        wait_ready "$engine" || {
             tail -n 20 "$LOG" >&2
             die 'the Docker engine did not become ready' "Its log: $LOG"
         }
@@ -133,11 +139,11 @@ start_daemon() {
 install_and_start() {
     if ! command -v dockerd >/dev/null || ! command -v iptables >/dev/null; then
         say 'there is no Docker engine; this is Debian, so its packages docker.io and iptables are installed'
-        apt_install docker.io iptables 9>&- # a daemon it starts must not keep the lock
+        apt_install docker.io iptables 8>&- 9>&- # a daemon it starts must not keep the locks
         local pid # the package starts its daemon where the machine lets it
         pid=$(daemon_pid)
         if [ -n "$pid" ]; then
-            if has_systemd; then stop=systemd; else stop=$pid; fi
+            keep "$pid" "$(has_systemd && echo systemd)"
             wait_ready "$pid" || die 'the Docker engine does not answer after its installation'
             return
         fi
@@ -145,48 +151,58 @@ install_and_start() {
     start_daemon
 }
 
-# A run that was killed outright leaves its daemon behind: the next one stops it in its stead.
+# A run that was killed outright, or ended while others used its daemon, leaves it to the next.
 adopt_left_behind() {
-    local pid starter
-    read -r pid starter 2>/dev/null <"$OURS" || return 0
-    if is_dockerd "$pid" && ! kill -0 "$starter" 2>/dev/null; then
-        say "a killed run left its Docker engine (pid $pid) behind; it is stopped at the end"
-        stop=$pid
-        printf '%s %s\n' "$pid" $$ >"$OURS"
+    local pid keeper manner
+    read -r pid keeper manner 2>/dev/null <"$OURS" || return 0
+    if is_dockerd "$pid" && ! { [ "$keeper" != - ] && kill -0 "$keeper" 2>/dev/null; }; then
+        say "another run left its Docker engine (pid $pid) behind; it is stopped at the end"
+        keep "$pid" "$manner"
     fi
 }
 
 # shellcheck disable=SC2329 # the trap below calls it
-stop_daemon() {
+finish() {
     local status=$?
     trap '' INT TERM
     set +e
-    case $stop in
-        '') ;;
-        systemd)
-            say 'stopping the Docker service'
-            systemctl stop docker.socket docker.service
-            ;;
-        *)
-            say "stopping the Docker engine (pid $stop)"
-            if is_dockerd "$stop"; then kill "$stop"; fi
-            local deadline=$((SECONDS + 30))
-            while is_dockerd "$stop" && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.2; done
-            if is_dockerd "$stop"; then
-                say 'it did not end within 30 s; killing it'
-                kill -KILL "$stop"
-            fi
-            rm -f "$OURS"
-            ;;
-    esac
+    if [ -n "$engine" ] || [ -e "$OURS" ]; then
+        exec 9>"$CACHE/dockerd.lock" # nobody begins to use what is just being stopped
+        flock 9
+        adopt_left_behind
+        if [ -z "$engine" ]; then
+            : # somebody else's business
+        elif flock -n 8; then
+            stop_daemon
+        else
+            say "others still use the Docker engine (pid $engine); the last of them stops it"
+            printf '%s - %s\n' "$engine" "$manner" >"$OURS"
+        fi
+    fi
     exit "$status"
 }
 
-trap stop_daemon EXIT
+stop_daemon() {
+    say "stopping the Docker engine (pid $engine)"
+    if [ "$manner" = systemd ]; then
+        systemctl stop docker.socket docker.service
+    elif is_dockerd "$engine"; then
+        kill "$engine"
+    fi
+    local deadline=$((SECONDS + 30))
+    while is_dockerd "$engine" && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.2; done
+    if is_dockerd "$engine"; then
+        say 'it did not end within 30 s; killing it'
+        kill -KILL "$engine"
+    fi
+    rm -f "$OURS"
+}
+
+trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-exec 9>"$CACHE/dockerd.lock" # two runs at once must not start two engines
+exec 8>"$CACHE/dockerd.users" 9>"$CACHE/dockerd.lock" # two runs at once must not start two engines
 flock 9
 follow_context
 if engine_answers; then
@@ -196,11 +212,12 @@ elif [ -n "${DOCKER_HOST:-}" ] || ! { is_root && { command -v dockerd >/dev/null
 else
     install_and_start
 fi
+flock -s 8 # for as long as the command runs
 exec 9>&-
 
 # In the background, where a signal to this script takes effect at once and not after the command;
 # Ctrl-C, which background commands ignore, is restored: the terminal sends it to both of us.
-env --default-signal=INT,QUIT "$@" <&0 &
+env --default-signal=INT,QUIT "$@" <&0 8>&- &
 command=$!
 trap 'kill -TERM "$command" 2>/dev/null || true' TERM
 trap : INT

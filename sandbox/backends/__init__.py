@@ -19,10 +19,13 @@ def get_backend(
     Raises:
         ValueError: There is no back end of that name, or an argument does not fit it.
     """
+    if image is not None and backend != 'docker':
+        name = repr(backend) if isinstance(backend, str) else type(backend).__name__
+        raise ValueError(
+            f"image goes with backend='docker', or into DockerBackend, not with {name}."
+        )
     if not isinstance(backend, str):
         return backend
-    if image is not None and backend != 'docker':
-        raise ValueError(f"image is an argument of the back end 'docker', not of {backend!r}.")
     if backend == 'docker':
         from sandbox.backends.docker import DockerBackend
 

@@ -1,14 +1,14 @@
 """`backend='auto'`: Docker where it can be used, else bubblewrap, and never anything weaker."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
-from sandbox.backends.base import Assignable, Backend, Endpoint, Instance, Reporter
+from sandbox.backends.base import Assignable, Endpoint, Instance, Process, Reporter
 from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.backends.docker import DockerBackend
 from sandbox.errors import BackendUnavailable, ImageMissing
 from sandbox.policy import SandboxPolicy
+from sandbox.threads import in_thread
 
 _LOG = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class AutoBackend:
     """
 
     def __init__(self) -> None:
-        self._chosen: Backend | None = None
+        self._chosen: DockerBackend | BubblewrapBackend | None = None
         self._notice = ''
 
     @property
@@ -37,7 +37,7 @@ class AutoBackend:
         """
         self._choose(SandboxPolicy())
 
-    def _choose(self, policy: SandboxPolicy) -> Backend:
+    def _choose(self, policy: SandboxPolicy) -> DockerBackend | BubblewrapBackend:
         if self._chosen is not None:
             return self._chosen
         docker, bubblewrap = DockerBackend(), BubblewrapBackend()
@@ -62,13 +62,11 @@ class AutoBackend:
 
     def unenforced(self, policy: SandboxPolicy) -> Mapping[str, str]:
         """Return the fields that do not hold with the chosen back end, each with the reason."""
-        from sandbox.backends.promises import unenforced
-
-        return unenforced(policy, self._choose(policy))
+        return self._choose(policy).unenforced(policy)
 
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> Instance:
         """Start a sandbox with the back end that was chosen; the errors are that one's."""
-        backend = await asyncio.to_thread(self._choose, policy)
+        backend = await in_thread(self._choose, policy)
         instance = await backend.start(policy, labels=labels)
         return _Announced(instance, self._notice) if self._notice else instance
 
@@ -83,6 +81,10 @@ class _Announced:
     @property
     def id(self) -> str:
         return self._instance.id
+
+    @property
+    def pid(self) -> int | None:
+        return self._instance.pid if isinstance(self._instance, Process) else None
 
     @property
     def endpoint(self) -> Endpoint:

@@ -5,11 +5,20 @@ says where the sockets are, and takes the instance away.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from sandbox.policy import SandboxPolicy
+from sandbox.kernel.contract import Machine
+from sandbox.policy import HOST_SIDE, SandboxPolicy
+
+SANDBOX_SIDE = (
+    frozenset(field.name for field in fields(SandboxPolicy))
+    - HOST_SIDE
+    - {*('max_message_bytes', 'preload', 'variant')}
+)
+"""Fields of a policy that the sandbox has to enforce itself. The session does the others from
+outside, whatever it is made of; and `variant` only chooses among images, where there are any."""
 
 OWN_PACKAGES = 'code finds the packages of the interpreter that runs this program, and no others'
 """Why `packages` does not hold where there are no images."""
@@ -116,10 +125,16 @@ class Backend(Protocol):
         """
         ...
 
-    async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> Instance:
+    def unenforced(self, policy: SandboxPolicy) -> Mapping[str, str]:
+        """Return the fields that do not hold on this machine, each with the reason."""
+        ...
+
+    async def start(
+        self, policy: SandboxPolicy, *, labels: Mapping[str, str]
+    ) -> Instance | Machine:
         """Start a sandbox, without waiting for its kernel.
 
-        Cancelling it leaves nothing behind.
+        Cancelling it leaves nothing behind. What needs no process is a whole machine at once.
 
         Args:
             policy: What it may use.

@@ -30,8 +30,7 @@ from sandbox.backends.frames import (
     Frame,
     encode,
 )
-
-TARGETS = ('ctl', *(f's-{number}' for number in range(1, 6)))
+from sandbox.backends.layout import SOCKET_NAMES
 
 
 class _Channel:
@@ -70,7 +69,7 @@ class Bridge:
         bridge = cls(*await asyncio.open_unix_connection(sock=stream, limit=MAX_PAYLOAD))
         try:
             bridge._send(HELLO, 0, json.dumps(hello).encode('ascii'))
-            for target in TARGETS:
+            for target in SOCKET_NAMES:
                 server = await asyncio.start_unix_server(
                     bridge._connected(target), folder / target, limit=MAX_PAYLOAD
                 )

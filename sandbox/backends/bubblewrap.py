@@ -19,10 +19,12 @@ from contextlib import ExitStack
 
 from sandbox.backends import cgroups, remount
 from sandbox.backends.base import OWN_PACKAGES, Endpoint
-from sandbox.backends.bubblewrap_view import SOCKETS, Mount, Plan, command, supervisor
+from sandbox.backends.bubblewrap_view import Mount, Plan, command, supervisor
+from sandbox.backends.layout import SOCKETS
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
 from sandbox.policy import SandboxPolicy
+from sandbox.threads import in_thread
 
 _RELAXABLE = frozenset(cgroups.FIELDS.values())
 _LAUNCHERS = 1
@@ -114,14 +116,22 @@ class BubblewrapInstance:
         if os.geteuid() == 0:
             return
         script = (sys.executable, '-I', '-S', remount.__file__)
-        process = await asyncio.create_subprocess_exec(
-            *(*script, str(self._first), SOCKETS, how),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=_ENVIRONMENT,
-        )
-        _, said = await process.communicate()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(*script, str(self._first), SOCKETS, how),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=_ENVIRONMENT,
+            )
+        except OSError as error:
+            raise StartFailed(f'The folder of sockets was not closed: {error}.') from error
+        try:
+            _, said = await process.communicate()
+        except asyncio.CancelledError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            raise
         if process.returncode:
             raise StartFailed(f"The sandbox's folder of sockets was not closed: {_tail(said)}.")
 
@@ -144,7 +154,7 @@ class BubblewrapInstance:
         Raises:
             SandboxError: Something may be left.
         """
-        await asyncio.shield(asyncio.to_thread(self._remove))
+        await asyncio.shield(in_thread(self._remove))
 
     def _remove(self) -> None:
         try:
@@ -163,7 +173,7 @@ class BubblewrapInstance:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             # Its end is reported when nothing of its pid namespace is left.
-            if not select.select([self._handle], [], [], _PATIENCE)[0]:
+            if not _readable(self._handle, _PATIENCE):
                 raise TimeoutError('its processes did not end')
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE)
@@ -172,7 +182,7 @@ class BubblewrapInstance:
 
     def _identify(self, patience: float) -> None:
         """Learn from bubblewrap which process is the first one of the sandbox."""
-        if self._first or self._info < 0 or not select.select([self._info], [], [], patience)[0]:
+        if self._first or self._info < 0 or not _readable(self._info, patience):
             return
         said = os.read(self._info, 4096)
         with contextlib.suppress(ValueError, KeyError, ProcessLookupError):
@@ -183,7 +193,7 @@ class BubblewrapInstance:
     def _last_words(self) -> str:
         """Return what the launchers said, as long as no code can have said it."""
         assert self._process.stderr is not None
-        if self._process.stderr.closed or not select.select([self._process.stderr], [], [], 0)[0]:
+        if self._process.stderr.closed or not _readable(self._process.stderr.fileno(), 0.0):
             return 'without a word'
         return _tail(os.read(self._process.stderr.fileno(), 1 << 16)) or 'without a word'
 
@@ -290,7 +300,7 @@ class BubblewrapBackend:
             StartFailed: This one could not be made.
         """
         del labels
-        await asyncio.to_thread(self.check)
+        await in_thread(self.check)
         gaps = self.unenforced(policy)
         refused = {field: reason for field, reason in gaps.items() if field not in self._accepted}
         if refused:
@@ -370,6 +380,12 @@ def _refusal(gaps: Mapping[str, str]) -> PolicyNotEnforced:
         f'{"; ".join(gaps[field] for field in sorted(gaps))}.',
         hint=ways[0],
     )
+
+
+def _readable(descriptor: int, seconds: float) -> bool:
+    poll = select.poll()  # `select.select` takes none above 1,023
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _linux() -> tuple[int, ...]:

@@ -15,22 +15,26 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from sandbox.backends import gather
+from sandbox.backends.layout import (
+    HOME,
+    OOM_SCORE,
+    OPEN_FILES,
+    SOCKETS,
+    WORKSPACE,
+    home_bytes,
+    largest_file,
+    threads,
+)
 from sandbox.backends.seccomp import guest_filter
 from sandbox.errors import BackendUnavailable
-from sandbox.image import guest_folder
-from sandbox.policy import MIB, SandboxPolicy
+from sandbox.image_names import guest_folder
+from sandbox.policy import SandboxPolicy
 
-SOCKETS, WORKSPACE = '/run/k', '/workspace'
-_HOME, _GUEST = '/home/sandbox', '/opt/sandbox'
-_HOME_BYTES = 64 * MIB
-_OPEN_FILES = 1024
-_OOM_SCORE = 300
-"""When the host runs out of memory, sandboxes go first."""
-
+_GUEST = '/opt/sandbox'
 _SYSTEM = ('/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/etc/ld.so.cache')
 _OF_AN_INTERPRETER = ('bin', 'lib', 'lib64', 'pyvenv.cfg')
 _JOIN = (
-    f'{{ echo {_OOM_SCORE} >/proc/self/oom_score_adj; }} 2>/dev/null; '
+    f'{{ echo {OOM_SCORE} >/proc/self/oom_score_adj; }} 2>/dev/null; '
     'until [ "$1" = -- ]; do echo 0 >"$1" || exit 1; shift; done; shift; exec "$@"'
 )
 """Joins control groups before anything of the sandbox runs: to write 0 moves the writer itself."""
@@ -165,30 +169,26 @@ def _isolation(policy: SandboxPolicy) -> Iterator[str]:
 
 
 def _environment(policy: SandboxPolicy) -> dict[str, str]:
-    # Libraries start a thread for each core of the machine, not of the limit.
-    threads = str(max(1, round(policy.cpus)))
     return {
         'PATH': f'{sys.prefix}/bin:/usr/local/bin:/usr/bin:/bin',
-        'HOME': _HOME,
+        'HOME': HOME,
         'HOSTNAME': 'sandbox',
         'LANG': 'C.UTF-8',
         'PYTHONNOUSERSITE': '1',
-        'MPLCONFIGDIR': f'{_HOME}/.config/matplotlib',
-        'OMP_NUM_THREADS': threads,
-        'OPENBLAS_NUM_THREADS': threads,
+        'MPLCONFIGDIR': f'{HOME}/.config/matplotlib',
+        **threads(policy),
         **policy.env,
     }
 
 
 def _memory_file_systems(policy: SandboxPolicy) -> Iterator[str]:
     """Yield what can be written to, and `/proc` and `/dev`; bubblewrap's have no limit."""
-    home = min(policy.tmp, _HOME_BYTES)
     yield from ('--proc', '/proc', '--dev', '/dev')
     for path, size, mode in (
         ('/dev/shm', policy.shm, '1777'),  # noqa: S108 - the sandbox's
         ('/tmp', policy.tmp, '1777'),  # noqa: S108 - the sandbox's
         (WORKSPACE, policy.disk, '0700'),
-        (_HOME, home, '0700'),
+        (HOME, home_bytes(policy), '0700'),
     ):
         yield from ('--perms', mode, '--size', str(size), '--tmpfs', path)
     yield from ('--remount-ro', '/dev')
@@ -210,7 +210,7 @@ def _binds(mounts: Iterable[Mount]) -> Iterator[str]:
 
 def _made_up(uid: int) -> dict[str, str]:
     return {
-        '/etc/passwd': f'sandbox:x:{uid}:{uid}::{_HOME}:/bin/sh\n',
+        '/etc/passwd': f'sandbox:x:{uid}:{uid}::{HOME}:/bin/sh\n',
         '/etc/group': f'sandbox:x:{uid}:\n',
         '/etc/hosts': '127.0.0.1 localhost sandbox\n::1 localhost\n',
     }
@@ -226,10 +226,8 @@ def _limits(plan: Plan) -> Iterator[str]:
     policy = plan.policy
     yield tool('prlimit')
     limits = {
-        'nofile': (resource.RLIMIT_NOFILE, _OPEN_FILES),
-        # Just above what the memory file systems hold: a full one says so itself, and a sparse
-        # file cannot claim to be larger than any of them.
-        'fsize': (resource.RLIMIT_FSIZE, max(policy.disk, policy.tmp, policy.shm) + MIB),
+        'nofile': (resource.RLIMIT_NOFILE, OPEN_FILES),
+        'fsize': (resource.RLIMIT_FSIZE, largest_file(policy)),
         'core': (resource.RLIMIT_CORE, 0),
         # Since Linux 5.14 counted within the user namespace that it is set in, which is why all
         # these are set inside.

@@ -7,15 +7,23 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sandbox.backends.engine import load_library
+from sandbox.backends.layout import (
+    HOME,
+    OOM_SCORE,
+    OPEN_FILES,
+    SOCKETS,
+    home_bytes,
+    largest_file,
+    threads,
+)
 from sandbox.backends.rendezvous import Rendezvous
 from sandbox.egress.allowlist import Allowlist
 from sandbox.egress.container import UNWIRED, wiring
 from sandbox.errors import PolicyError
-from sandbox.image import guest_folder
+from sandbox.image_names import guest_folder
 from sandbox.owner import FOLDER_LABEL, OWNER_LABEL, Owner
-from sandbox.policy import MIB, SandboxPolicy
+from sandbox.policy import SandboxPolicy
 
-SOCKETS, WORKSPACE = '/run/k', '/workspace'
 EGRESS_FOLDER = 'e'
 
 OWN_OPTIONS = (
@@ -24,11 +32,6 @@ OWN_OPTIONS = (
 )
 """Options of the container itself; all others say what the host gives it."""
 
-_HOME = '/home/sandbox'
-_HOME_BYTES = 64 * MIB
-_OPEN_FILES = 1024
-_OOM_SCORE = 300
-"""When the host runs out of memory, sandboxes go first."""
 _LONGEST_PATH = 1024
 _SYSTEM = frozenset(
     (
@@ -55,7 +58,7 @@ def check_workspace(path: str) -> None:
         or '..' in parts
         or len(parts) < 2
         or parts[1] in _SYSTEM
-        or path in {'/tmp', '/home', _HOME}  # noqa: S108 - the container's
+        or path in {'/tmp', '/home', HOME}  # noqa: S108 - the container's
         or not path.isprintable()
         or set(path) & set(':,')
     ):
@@ -92,8 +95,7 @@ def container_options(
     from docker.types import LogConfig, Ulimit
 
     user = f'uid={policy.uid},gid={policy.uid},mode=0700'
-    largest_file = max(policy.disk, policy.tmp, policy.shm) + MIB
-    threads = str(max(1, round(policy.cpus)))
+    largest = largest_file(policy)
     has_proxy = isinstance(policy.network, Allowlist)
     egress = wiring(place.root / EGRESS_FOLDER) if has_proxy else UNWIRED
     return {
@@ -113,13 +115,7 @@ def container_options(
             OWNER_LABEL: str(Owner.current()),
             FOLDER_LABEL: str(place.root),
         },
-        # Libraries start a thread for each core of the machine, not of the limit.
-        'environment': {
-            'OMP_NUM_THREADS': threads,
-            'OPENBLAS_NUM_THREADS': threads,
-            **egress.environment,
-            **policy.env,
-        },
+        'environment': {**threads(policy), **egress.environment, **policy.env},
         'use_config_proxy': False,
         'network_mode': 'bridge' if policy.network == 'full' else 'none',
         'read_only': True,
@@ -127,7 +123,7 @@ def container_options(
         'tmpfs': {
             '/tmp': _tmpfs(policy.tmp, 'mode=1777'),  # noqa: S108 - the container's
             workspace: _tmpfs(policy.disk, user),
-            _HOME: _tmpfs(min(policy.tmp, _HOME_BYTES), user),
+            HOME: _tmpfs(home_bytes(policy), user),
         },
         'shm_size': policy.shm,
         'ipc_mode': 'private',
@@ -137,12 +133,10 @@ def container_options(
         'mem_limit': policy.memory,
         'memswap_limit': policy.memory,
         'nano_cpus': int(min(policy.cpus, os.cpu_count() or 1) * 1e9),
-        'oom_score_adj': _OOM_SCORE,
+        'oom_score_adj': OOM_SCORE,
         'ulimits': [
-            Ulimit(name='nofile', soft=_OPEN_FILES, hard=_OPEN_FILES),
-            # Just above what the memory file systems hold: a full one says so itself, and a sparse
-            # file cannot claim to be larger than any of them.
-            Ulimit(name='fsize', soft=largest_file, hard=largest_file),
+            Ulimit(name='nofile', soft=OPEN_FILES, hard=OPEN_FILES),
+            Ulimit(name='fsize', soft=largest, hard=largest),
             Ulimit(name='core', soft=0, hard=0),
         ],
         # What the code writes to /proc/1/fd/1 must not grow a file on the host.

@@ -5,29 +5,21 @@ of what the engine takes to create a container. Each is lent to one thread at a 
 connections of a process are not those of its forks.
 """
 
-import asyncio
-import functools
 import importlib
 import os
 import socket
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.errors import BackendUnavailable, SandboxError
+from sandbox.threads import MAX_THREADS
 
 if TYPE_CHECKING:
     import docker
 
-P = ParamSpec('P')
-T = TypeVar('T')
-
 API_TIMEOUT = 30.0
 """Seconds that the engine may take for one answer."""
-
-MAX_THREADS = 16
-"""Calls of the engine at a time, for the whole process."""
 
 _DEFAULT_HOST = 'unix:///var/run/docker.sock'
 _START_IT = (
@@ -44,22 +36,6 @@ class _Home(NamedTuple):
 
 
 _spare: dict[_Home, list['docker.DockerClient']] = {}
-
-
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run what asks the engine in one of a few threads that do nothing else.
-
-    The loop's own threads may all be waiting for something of the user's, and a sandbox has to be
-    removed nevertheless.
-    """
-    call = functools.partial(function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), call)
-
-
-@functools.cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    del process  # a fork has none of its parent's threads
-    return ThreadPoolExecutor(MAX_THREADS, 'sandbox-engine', load_library)
 
 
 def load_library() -> None:
@@ -162,6 +138,18 @@ def engine(timeout: float = API_TIMEOUT) -> Iterator['docker.DockerClient']:
         raise SandboxError(
             f'The Docker engine failed: {explain(error)}.', hint='See `docker info` and its log.'
         ) from error
+
+
+def exists(client: 'docker.DockerClient', name: str) -> bool:
+    """Tell whether an image is on this machine."""
+    load_library()
+    from docker.errors import ImageNotFound
+
+    try:
+        client.images.get(name)
+    except ImageNotFound:
+        return False
+    return True
 
 
 def attach(container_id: str, timeout: float = API_TIMEOUT) -> socket.socket:

@@ -1,20 +1,17 @@
-"""A sandbox without a kernel, for tests of programs that use one: results come from a script."""
+"""Sandboxes without a kernel, for tests of programs that use one: results come from a script."""
 
 import asyncio
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
-from sandbox.backends.base import Endpoint
+from sandbox.backends.base import SANDBOX_SIDE
 from sandbox.errors import SandboxError
 from sandbox.kernel.contract import Listener
 from sandbox.kernel.framing import Refusal
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.workspace import FileEntry, Source
 from sandbox.policy import SandboxPolicy
-from sandbox.session import AsyncSandbox, Sandbox
 from sandbox.types import ErrorInfo, ExecutionEvent, ExecutionResult, Outcome, Output
 
 Answer = str | ExecutionResult | BaseException
@@ -42,6 +39,10 @@ class FakeBackend:
     def check(self) -> None:
         """Do nothing: it works everywhere."""
 
+    def unenforced(self, policy: SandboxPolicy) -> dict[str, str]:
+        """Return the fields that do not hold, each with the reason."""
+        return dict.fromkeys(SANDBOX_SIDE, 'answers are scripted, and nothing runs')
+
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> 'FakeMachine':
         """Start a sandbox; what the labels say is of no use here."""
         del labels
@@ -60,7 +61,6 @@ class FakeMachine:
         self.has_kernel = True
         self.unchanged = False
         self.files = FakeFiles(policy)
-        self.endpoint = Endpoint({}, '', Path())
         self._policy = policy
         self._answer = _answering(script)
         self._count = 0
@@ -106,26 +106,12 @@ class FakeMachine:
         self._count = 0
         self.has_kernel = True
 
-    async def seal(self) -> None:
-        """Do nothing."""
-
-    async def unseal(self) -> None:
-        """Do nothing."""
-
-    async def describe_loss(self) -> str:
-        """Say that the script wants it so."""
-        return self.loss or 'it is not lost'
-
-    async def remove(self) -> None:
-        """Forget all files."""
-        self.files.clear()
-
     async def warm(self) -> None:
         """Do nothing: there is no kernel to load anything into."""
 
     async def close(self) -> None:
         """Forget all files."""
-        await self.remove()
+        self.files.clear()
 
 
 class FakeFiles:
@@ -181,35 +167,6 @@ class FakeFiles:
             raise Refusal('not_found', 'no such file or directory')
         for name in names:
             del self._data[name], self._versions[name]
-
-
-class AsyncFakeSandbox(AsyncSandbox):
-    """An `AsyncSandbox` that answers from a script.
-
-    Args:
-        script: Where answers come from; see `FakeBackend`.
-        policy: Its output limit and file limits hold.
-    """
-
-    def __init__(self, script: Script = lambda _: '', **options: Any) -> None:
-        super().__init__(backend=FakeBackend(script), **options)
-
-
-class FakeSandbox(Sandbox):
-    """A `Sandbox` that answers from a script.
-
-    Args:
-        script: Where answers come from; see `FakeBackend`.
-        policy: Its output limit and file limits hold.
-
-    Example:
-        >>> with FakeSandbox({'6 * 7': '42'}) as box:
-        ...     box.execute('6 * 7').stdout
-        '42'
-    """
-
-    def __init__(self, script: Script = lambda _: '', **options: Any) -> None:
-        super().__init__(backend=FakeBackend(script), **options)
 
 
 def _answering(script: Script) -> Callable[[str], Answer]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.backends.base import Endpoint
-from sandbox.backends.container import SOCKETS
 from sandbox.backends.engine import engine, load_library
+from sandbox.backends.layout import SOCKETS
 from sandbox.backends.seccomp import guest_filter
 from sandbox.errors import PolicyNotEnforced, SandboxError
 from sandbox.policy import MIB, SandboxPolicy

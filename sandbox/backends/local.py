@@ -12,12 +12,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from sandbox.backends.base import OWN_PACKAGES, Endpoint
+from sandbox.backends.base import OWN_PACKAGES, SANDBOX_SIDE, Endpoint
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import BackendUnavailable, PolicyNotEnforced, SandboxError, StartFailed
-from sandbox.image import guest_folder
+from sandbox.image_names import guest_folder
 from sandbox.policy import SandboxPolicy
+from sandbox.threads import in_thread
 
+_PLAIN_PROCESS = 'a plain process of this user has no such limit'
 _PATIENCE = 5.0
 """Seconds that a supervisor gets to end its session before it is killed."""
 
@@ -61,7 +63,7 @@ class LocalInstance:
 
     async def remove(self) -> None:
         """End the process and all it has started, and remove its files."""
-        await asyncio.shield(asyncio.to_thread(self._remove))
+        await asyncio.shield(in_thread(self._remove))
 
     def _remove(self) -> None:
         try:
@@ -107,6 +109,11 @@ class LocalBackend:
                 "The back end 'local' needs ipykernel, which is not installed.",
                 hint="Install it with: pip install 'lagent-sandbox[local]'",
             )
+
+    def unenforced(self, policy: SandboxPolicy) -> dict[str, str]:
+        """Return the fields that do not hold, each with the reason."""
+        found = dict.fromkeys(SANDBOX_SIDE - {'env', 'orphan_grace', 'packages'}, _PLAIN_PROCESS)
+        return found | ({'packages': OWN_PACKAGES} if policy.packages else {})
 
     async def start(self, policy: SandboxPolicy, *, labels: Mapping[str, str]) -> LocalInstance:
         """Start a supervisor; of the policy, times and output limits hold and nothing else.

@@ -27,11 +27,11 @@ from typing import Any
 
 from sandbox.backends import cgroups
 from sandbox.backends.base import Endpoint
+from sandbox.backends.layout import SOCKET_NAMES
 from sandbox.errors import BackendUnavailable, StartFailed
 from sandbox.owner import Owner
 
 _OPEN, _SEALED = 0o1777, 0o555
-_SOCKETS = frozenset({'ctl', *(f's-{number}' for number in range(1, 6))})
 _CONNECTION = 'connection.json'
 _NAME = re.compile('[0-9a-f]{12}')
 _UNFINISHED = 60.0  # seconds after which a folder without an owner is a dead program's
@@ -56,10 +56,11 @@ class Rendezvous:
 
         Raises:
             BackendUnavailable: The runtime folder is not safe to use.
+            StartFailed: The folder could not be made, for instance on a full disk.
         """
         place = cls(runtime_folder() / secrets.token_hex(6))
-        place.root.mkdir(mode=0o700)
         try:
+            place.root.mkdir(mode=0o700)
             (place.root / 'owner').write_text(f'{Owner.current()}\n', encoding='ascii')
             key = secrets.token_hex(32)
             place.sockets.mkdir()
@@ -68,8 +69,10 @@ class Rendezvous:
             file.write_text(json.dumps(guest_view), encoding='ascii')
             file.chmod(0o444)
             place.unseal()
-        except BaseException:
+        except BaseException as error:
             place.remove()
+            if isinstance(error, OSError):
+                raise StartFailed(f"The sandbox's folder could not be made: {error}.") from error
             raise
         return place, place.endpoint(key)
 
@@ -80,8 +83,12 @@ class Rendezvous:
         )
 
     def unseal(self) -> None:
-        """Let the guest make its sockets."""
-        self.sockets.chmod(_OPEN)
+        """Let the guest make its sockets.
+
+        Raises:
+            StartFailed: The folder is gone.
+        """
+        self._set_mode(_OPEN)
 
     def listens(self) -> bool:
         """Tell whether the supervisor has made its socket."""
@@ -91,15 +98,21 @@ class Rendezvous:
         """Let the guest change nothing here any more, and check what it has made.
 
         Raises:
-            StartFailed: There is something besides the sockets.
+            StartFailed: There is something besides the sockets, or the folder is gone.
         """
-        self.sockets.chmod(_SEALED)
+        self._set_mode(_SEALED)
         strange = [entry.name for entry in os.scandir(self.sockets) if not _belongs(entry)]
         if strange:
             raise StartFailed(
                 f'The sandbox left {strange[0]!r} among its sockets and was not used.',
                 hint='The kernel image may have been tampered with; build it again.',
             )
+
+    def _set_mode(self, mode: int) -> None:
+        try:
+            self.sockets.chmod(mode)
+        except OSError as error:
+            raise StartFailed(f"The sandbox's folder cannot be used any more: {error}.") from error
 
     def assign(self, session: str) -> None:
         """Write down which session a warm instance was given to."""
@@ -177,15 +190,25 @@ def runtime_folder() -> Path:
     """Return the private folder below which everything is kept, made if need be.
 
     Raises:
-        BackendUnavailable: It belongs to somebody else, or others may write to it.
+        BackendUnavailable: It belongs to somebody else, others may write to it, or it could not be
+            made.
     """
     parent = Path(os.environ.get('XDG_RUNTIME_DIR') or tempfile.gettempdir())
-    if not parent.is_dir() or len(os.fsencode(parent)) > _LONGEST:
+    # After `sudo -u` it is still the folder of the user before.
+    usable = os.access(parent, os.W_OK | os.X_OK) and parent.is_dir()
+    if not usable or len(os.fsencode(parent)) > _LONGEST:
         parent = Path('/tmp')  # noqa: S108 - what follows checks whose folder it is
     folder = parent / f'lagent-{os.geteuid()}'
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+    except OSError as error:
+        raise BackendUnavailable(
+            f'The folder of the sockets could not be made: {error}.',
+            hint='Set XDG_RUNTIME_DIR to a folder of this user, with a path of at most '
+            f'{_LONGEST} bytes.',
+        ) from error
     private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
     if not private or status.st_uid != os.geteuid():
         raise BackendUnavailable(
@@ -199,4 +222,4 @@ def _belongs(entry: os.DirEntry[str]) -> bool:
     status = entry.stat(follow_symlinks=False)
     if entry.name == _CONNECTION:
         return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-    return entry.name in _SOCKETS and stat.S_ISSOCK(status.st_mode)
+    return entry.name in SOCKET_NAMES and stat.S_ISSOCK(status.st_mode)

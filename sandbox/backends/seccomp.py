@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sandbox.backends import syscalls
-from sandbox.image import guest_folder
+from sandbox.image_names import guest_folder
 
 _ARCHITECTURES = {'x86_64': 0xC000003E, 'aarch64': 0xC00000B7}
 _X32 = 0x40000000

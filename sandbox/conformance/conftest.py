@@ -12,7 +12,6 @@ import pytest
 from sandbox import AsyncSandbox, Sandbox, SandboxPolicy
 from sandbox.backends import Backend, get_backend
 from sandbox.backends.bubblewrap import BubblewrapBackend
-from sandbox.backends.promises import unenforced
 from sandbox.conformance.expectation import Destroy, MakeAsyncBox, MakeBox
 from sandbox.conformance.gvisor import InGvisor
 from sandbox.conformance.modes import MODES, NOT_EXPECTED
@@ -93,7 +92,7 @@ def trouble(name: str) -> str:
 @functools.cache
 def gaps(name: str) -> dict[str, str]:
     """Return what a back end does not promise here: fields and more, each with the reason."""
-    missing = dict(unenforced(SandboxPolicy(), made(name)))
+    missing = dict(made(name).unenforced(SandboxPolicy()))
     if name == 'fake':
         missing['code'] = 'answers are scripted, and nothing runs'
     if name == 'runsc':

@@ -19,7 +19,6 @@ from sandbox.conformance.expectation import (
 
 @expectation(24)
 def test_leaving_a_stream_early_ends_the_cell(shared: Sandbox) -> None:
-    """Leaving a stream early ends the cell."""
     shared.execute('kept = 1')
     began = time.monotonic()
     for _ in shared.stream('import time\nprint(1, flush=True)\ntime.sleep(60)'):
@@ -30,7 +29,6 @@ def test_leaving_a_stream_early_ends_the_cell(shared: Sandbox) -> None:
 
 @expectation(26)
 def test_cells_of_one_session_run_one_after_the_other(shared: Sandbox) -> None:
-    """Cells of one session run one after the other."""
     shared.execute('order = []')
     threads = [
         threading.Thread(
@@ -50,7 +48,6 @@ def test_cells_of_one_session_run_one_after_the_other(shared: Sandbox) -> None:
 
 @expectation(26)
 def test_a_restart_ends_the_running_cell_and_not_those_that_wait(amake: MakeAsyncBox) -> None:
-    """A restart ends the running cell and not those that wait."""
 
     async def scenario() -> None:
         async with amake() as box:
@@ -69,7 +66,6 @@ def test_a_restart_ends_the_running_cell_and_not_those_that_wait(amake: MakeAsyn
 
 @expectation(26)
 def test_cells_run_in_the_order_asked(amake: MakeAsyncBox) -> None:
-    """Cells run in the order asked."""
 
     async def scenario() -> None:
         async with amake() as box:
@@ -84,7 +80,6 @@ def test_cells_run_in_the_order_asked(amake: MakeAsyncBox) -> None:
 
 @expectation()
 def test_the_blocking_form_works_inside_a_running_loop(shared: Sandbox) -> None:
-    """The blocking form works inside a running loop."""
 
     async def scenario() -> None:
         assert shared.execute('1 + 1').result == '2'
@@ -94,7 +89,6 @@ def test_the_blocking_form_works_inside_a_running_loop(shared: Sandbox) -> None:
 
 @expectation(19)
 def test_sessions_are_strangers(amake: MakeAsyncBox) -> None:
-    """Sessions are strangers."""
 
     async def scenario() -> None:
         async with amake() as one, amake() as two:
@@ -108,7 +102,6 @@ def test_sessions_are_strangers(amake: MakeAsyncBox) -> None:
 
 @expectation(24)
 def test_a_cancelled_call_leaves_the_session_usable(amake: MakeAsyncBox) -> None:
-    """A cancelled call leaves the session usable."""
 
     async def scenario() -> None:
         async with amake() as box:
@@ -125,7 +118,6 @@ def test_a_cancelled_call_leaves_the_session_usable(amake: MakeAsyncBox) -> None
 
 @expectation(24, 7)
 def test_a_cancelled_call_that_will_not_end_is_killed(amake: MakeAsyncBox) -> None:
-    """A cancelled call that will not end is killed."""
 
     async def scenario() -> None:
         async with amake(interrupt_grace=0.3) as box:
@@ -145,7 +137,6 @@ def test_a_cancelled_call_that_will_not_end_is_killed(amake: MakeAsyncBox) -> No
 
 @expectation(24)
 def test_a_queued_call_that_is_cancelled_never_runs(amake: MakeAsyncBox) -> None:
-    """A queued call that is cancelled never runs."""
 
     async def scenario() -> None:
         async with amake() as box:
@@ -164,7 +155,6 @@ def test_a_queued_call_that_is_cancelled_never_runs(amake: MakeAsyncBox) -> None
 
 @expectation(40)
 def test_closing_ends_a_running_cell(amake: MakeAsyncBox) -> None:
-    """Closing ends a running cell."""
 
     async def scenario() -> None:
         box: AsyncSandbox = amake()
@@ -183,7 +173,6 @@ def test_closing_ends_a_running_cell(amake: MakeAsyncBox) -> None:
 
 @expectation(40)
 def test_closing_during_the_start_leaves_nothing(amake: MakeAsyncBox) -> None:
-    """Closing during the start leaves nothing."""
 
     async def scenario() -> None:
         box: AsyncSandbox = amake()
@@ -200,7 +189,6 @@ def test_closing_during_the_start_leaves_nothing(amake: MakeAsyncBox) -> None:
 
 @expectation()
 def test_interrupt_ends_the_running_cell(make: MakeBox) -> None:
-    """Interrupt ends the running cell."""
     box = make()
     box.execute('kept = 1')
     result = None
@@ -219,7 +207,6 @@ def test_interrupt_ends_the_running_cell(make: MakeBox) -> None:
 
 @expectation()
 def test_restart_loses_variables_and_keeps_files(make: MakeBox) -> None:
-    """Restart loses variables and keeps files."""
     box = make()
     box.execute("x = 1\nopen('f', 'w').write('data')")
     box.restart()

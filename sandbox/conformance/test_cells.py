@@ -25,7 +25,6 @@ display(Image(data=base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcS
 
 @expectation(28)
 def test_state_persists_between_cells(shared: Sandbox) -> None:
-    """State persists between cells."""
     assert shared.execute('x = 6 * 7').outcome is Outcome.OK
     result = shared.execute('print("hi")\nx')
     assert (result.outcome, result.stdout, result.result) == (Outcome.OK, 'hi\n', '42')
@@ -37,7 +36,6 @@ def test_state_persists_between_cells(shared: Sandbox) -> None:
 
 @expectation(18)
 def test_no_kind_of_output_hides_another(shared: Sandbox) -> None:
-    """No kind of output hides another."""
     result = shared.execute(MIXED)
     assert result.stdout == 'one\ntwo\n'
     assert result.stderr == 'careful\n'
@@ -51,7 +49,6 @@ def test_no_kind_of_output_hides_another(shared: Sandbox) -> None:
 
 @expectation()
 def test_an_error_is_a_result_with_a_clean_traceback(shared: Sandbox) -> None:
-    """An error is a result with a clean traceback."""
     result = shared.execute('print("before")\n1 / 0')
     assert result.outcome is Outcome.ERROR
     assert result.stdout == 'before\n'
@@ -64,14 +61,12 @@ def test_an_error_is_a_result_with_a_clean_traceback(shared: Sandbox) -> None:
 
 @expectation()
 def test_a_syntax_error(shared: Sandbox) -> None:
-    """A syntax error."""
     assert error_of(shared.execute('def f(:')).name == 'SyntaxError'
 
 
 @expectation(5)
 @pytest.mark.parametrize('code', ['import sys\nprint("before")\nsys.exit(0)', 'exit()', 'quit()'])
 def test_exit_ends_the_cell_and_not_the_session(shared: Sandbox, code: str) -> None:
-    """Exit ends the cell and not the session."""
     shared.execute('k = 5')
     result = shared.execute(code)
     assert error_of(result).name == 'SystemExit'
@@ -81,7 +76,6 @@ def test_exit_ends_the_cell_and_not_the_session(shared: Sandbox, code: str) -> N
 
 @expectation(12)
 def test_lone_surrogates_do_not_hide_an_error(shared: Sandbox) -> None:
-    """Lone surrogates do not hide an error."""
     failed = shared.execute("raise ValueError('bad \\ud8ff name')")
     assert failed.outcome is Outcome.ERROR
     printed = shared.execute("print('a\\udcff b')")
@@ -106,7 +100,6 @@ def test_an_error_of_any_length_is_an_error_and_costs_no_variables(shared: Sandb
 
 @expectation(11)
 def test_streams_that_user_code_replaced_come_back(shared: Sandbox) -> None:
-    """Streams that user code replaced come back."""
     shared.execute('import sys, io, os\nsys.stdout = io.StringIO()\nprint("lost")')
     assert shared.execute('print("visible?")').stdout == 'visible?\n'
     shared.execute('sys.stdout = None')
@@ -117,7 +110,6 @@ def test_streams_that_user_code_replaced_come_back(shared: Sandbox) -> None:
 
 @expectation(4)
 def test_a_huge_line_is_cut_in_the_middle_and_counted(shared: Sandbox) -> None:
-    """A huge line is cut in the middle and counted."""
     result = shared.execute("print('x' * 3_000_000)")
     limit = shared.policy.output_chars
     assert result.truncated.stdout_chars == 3_000_001 - limit
@@ -127,7 +119,6 @@ def test_a_huge_line_is_cut_in_the_middle_and_counted(shared: Sandbox) -> None:
 
 @expectation(33)
 def test_a_deep_recursion_keeps_its_last_line(shared: Sandbox) -> None:
-    """A deep recursion keeps its last line."""
     result = shared.execute('def r(n):\n    return r(n + 1)\nr(0)')
     assert 'RecursionError: maximum recursion depth exceeded' in result.text
     assert len(result.text) <= shared.policy.model_text_chars
@@ -135,7 +126,6 @@ def test_a_deep_recursion_keeps_its_last_line(shared: Sandbox) -> None:
 
 @expectation(4)
 def test_a_huge_value(shared: Sandbox) -> None:
-    """A huge value."""
     result = shared.execute('list(range(1_000_000))')
     assert result.outcome is Outcome.OK
     assert len(result.text) <= shared.policy.model_text_chars
@@ -143,7 +133,6 @@ def test_a_huge_value(shared: Sandbox) -> None:
 
 @expectation(17)
 def test_a_message_over_the_limit_is_left_out_and_nothing_behind_it(make: MakeBox) -> None:
-    """A message over the limit is left out and nothing behind it."""
     box = make(max_message_bytes=1_000_000)
     code = (
         "from IPython.display import display, HTML\ndisplay(HTML('x' * 5_000_000))\nprint('after')"
@@ -157,7 +146,6 @@ def test_a_message_over_the_limit_is_left_out_and_nothing_behind_it(make: MakeBo
 
 @expectation(17)
 def test_thousands_of_displays_are_counted(shared: Sandbox) -> None:
-    """Thousands of displays are counted."""
     code = "from IPython.display import display\nfor i in range(2000): display(i)\nprint('after')"
     result = shared.execute(code)
     kept = [output for output in result.outputs if output.kind == 'display']
@@ -168,7 +156,6 @@ def test_thousands_of_displays_are_counted(shared: Sandbox) -> None:
 
 @expectation(12)
 def test_progress_bars_and_colours(shared: Sandbox) -> None:
-    """Progress bars and colours."""
     code = (
         "import sys\nfor i in range(3):\n    sys.stdout.write(f'\\r{i}%')\nprint()\n"
         "print('\\x1b[31mred\\x1b[0m')"
@@ -178,7 +165,6 @@ def test_progress_bars_and_colours(shared: Sandbox) -> None:
 
 @expectation(15)
 def test_output_of_child_processes(shared: Sandbox) -> None:
-    """Output of child processes."""
     code = (
         'import subprocess, sys\n'
         "subprocess.run([sys.executable, '-c', 'print(\"child\")'])\nprint('parent')"
@@ -196,7 +182,6 @@ def test_output_of_child_processes(shared: Sandbox) -> None:
 
 @expectation(13)
 def test_input_is_refused_at_once(shared: Sandbox) -> None:
-    """Input is refused at once."""
     result = shared.execute('input("name? ")', timeout=10.0)
     assert result.outcome is Outcome.ERROR
     assert error_of(result).name == 'StdinNotImplementedError'
@@ -204,7 +189,6 @@ def test_input_is_refused_at_once(shared: Sandbox) -> None:
 
 @expectation()
 def test_top_level_await(shared: Sandbox) -> None:
-    """Top level await."""
     code = (
         'import asyncio\nasync def main():\n    await asyncio.sleep(0.01)\n    return 9\n'
         'print(await main())'
@@ -216,7 +200,6 @@ def test_top_level_await(shared: Sandbox) -> None:
 
 @expectation(18)
 def test_clear_and_update(shared: Sandbox) -> None:
-    """Clear and update."""
     code = "from IPython.display import clear_output\nprint('old')\nclear_output()\nprint('new')"
     assert shared.execute(code).stdout == 'new\n'
     code = (
@@ -227,7 +210,6 @@ def test_clear_and_update(shared: Sandbox) -> None:
 
 @expectation()
 def test_a_figure_comes_once(shared: Sandbox) -> None:
-    """A figure comes once."""
     if shared.execute('import matplotlib').outcome is Outcome.ERROR:
         pytest.skip('there is no matplotlib in this back end')
     code = 'import matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nax.plot([3, 1, 2])\nfig'
@@ -238,7 +220,6 @@ def test_a_figure_comes_once(shared: Sandbox) -> None:
 
 @expectation(23)
 def test_a_forged_answer_does_not_end_the_cell(shared: Sandbox) -> None:
-    """A forged answer does not end the cell."""
     forged = """
 import json, time
 print(json.dumps({'msg_type': 'status', 'content': {'execution_state': 'idle'}}))
@@ -255,7 +236,6 @@ raise ValueError('the truth')
 
 @expectation(10)
 def test_a_thread_that_prints_late_stays_out_of_the_next_result(shared: Sandbox) -> None:
-    """A thread that prints late stays out of the next result."""
     code = """
 import threading, time
 def late():
@@ -270,7 +250,6 @@ print('early')
 
 @expectation()
 def test_stream_yields_output_as_it_comes(shared: Sandbox) -> None:
-    """Stream yields output as it comes."""
     code = "import time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.2)\n'end'"
     seen = [(time.monotonic(), event) for event in shared.stream(code)]
     events = [event for _, event in seen]
@@ -286,7 +265,6 @@ def test_stream_yields_output_as_it_comes(shared: Sandbox) -> None:
 @expectation(3, 28)
 @pytest.mark.slow
 def test_a_flood_of_lines_loses_none_without_saying_so(shared: Sandbox) -> None:
-    """A flood of lines loses none without saying so."""
     result = shared.execute('for i in range(30000):\n    print(i, flush=True)', timeout=150)
     expected = ''.join(f'{number}\n' for number in range(30_000))
     assert result.outcome is Outcome.OK

@@ -32,7 +32,6 @@ os.link('plain', 'd/hard')
 
 @expectation(22)
 def test_names_come_back_as_they_were_given(make: MakeBox) -> None:
-    """Names come back as they were given."""
     box = make()
     for name in NAMES:
         assert box.upload(name.encode(), name=name).path == name
@@ -50,7 +49,6 @@ def test_names_come_back_as_they_were_given(make: MakeBox) -> None:
 
 @expectation()
 def test_bytes_are_not_touched(make: MakeBox, tmp_path: Path) -> None:
-    """Bytes are not touched."""
     data = 'Stadt;Umsatz\nKöln;1.234,50\n'.encode('cp1252') + bytes(range(256))
     box = make()
     box.upload(data, name='umsatz.csv')
@@ -63,7 +61,6 @@ def test_bytes_are_not_touched(make: MakeBox, tmp_path: Path) -> None:
     'name', ['../../tmp/esc.txt', '/etc/abs.txt', 'a\\..\\b.txt', '', 'nul\0.txt']
 )
 def test_names_that_would_leave_the_workspace(shared: Sandbox, name: str, tmp_path: Path) -> None:
-    """Names that would leave the workspace."""
     with pytest.raises(FileRefused) as caught:
         shared.upload(b'x', name=name)
     assert repr(name) in str(caught.value)
@@ -74,7 +71,6 @@ def test_names_that_would_leave_the_workspace(shared: Sandbox, name: str, tmp_pa
 
 @expectation()
 def test_artifacts_are_what_the_cell_made_or_changed(make: MakeBox) -> None:
-    """Artifacts are what the cell made or changed."""
     box = make()
     box.upload(b'1', name='given.txt')
     box.upload(b'1', name='same.txt')
@@ -93,7 +89,6 @@ def test_artifacts_are_what_the_cell_made_or_changed(make: MakeBox) -> None:
 
 @expectation(22)
 def test_hostile_files_are_listed_safely_and_not_followed(make: MakeBox, tmp_path: Path) -> None:
-    """Hostile files are listed safely and not followed."""
     box = make()
     assert box.execute(HOSTILE).error is None
     kinds = {info.path: info.kind for info in box.files()}
@@ -114,7 +109,6 @@ def test_hostile_files_are_listed_safely_and_not_followed(make: MakeBox, tmp_pat
 
 @expectation(16)
 def test_a_huge_file_is_refused_by_its_size(make: MakeBox) -> None:
-    """A huge file is refused by its size."""
     box = make(max_file_bytes=1_000)
     box.execute("open('big', 'wb').write(bytes(1001))")
     with pytest.raises(FileRefused, match='larger'):
@@ -123,7 +117,6 @@ def test_a_huge_file_is_refused_by_its_size(make: MakeBox) -> None:
 
 @expectation(needs='files')
 def test_delete_takes_folders_with_all_they_hold(make: MakeBox) -> None:
-    """Delete takes folders with all they hold."""
     box = make()
     box.upload(b'x', name='d/e/f')
     box.delete('d')
@@ -132,7 +125,6 @@ def test_delete_takes_folders_with_all_they_hold(make: MakeBox) -> None:
 
 @expectation()
 def test_a_file_may_be_uploaded_while_a_cell_runs(make: MakeBox) -> None:
-    """A file may be uploaded while a cell runs."""
     box = make()
     code = (
         "import time, os\nprint('on', flush=True)\n"
@@ -149,7 +141,6 @@ def test_a_file_may_be_uploaded_while_a_cell_runs(make: MakeBox) -> None:
 
 @expectation(needs='files')
 def test_an_empty_file(make: MakeBox, tmp_path: Path) -> None:
-    """An empty file."""
     box = make()
     box.upload(b'', name='empty')
     assert box.read('empty') == b''

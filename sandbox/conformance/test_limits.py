@@ -12,7 +12,6 @@ from sandbox.conformance.expectation import (
 
 @expectation(2, needs=('memory', 'oom'))
 def test_memory_that_runs_out_is_told_apart_from_a_crash(make: MakeBox) -> None:
-    """Memory that runs out is told apart from a crash."""
     box = make(memory=256 << 20)
     # Without the pause the last bytes may die inside the kernel's process.
     result = box.execute(
@@ -27,7 +26,6 @@ def test_memory_that_runs_out_is_told_apart_from_a_crash(make: MakeBox) -> None:
 
 @expectation(2, needs=('memory', 'oom'))
 def test_memory_that_a_child_used_up_is_no_death(make: MakeBox) -> None:
-    """Memory that a child used up is no death."""
     box = make(memory=256 << 20)
     code = (
         'import subprocess, sys\n'
@@ -49,7 +47,6 @@ def test_memory_that_runs_out_is_told(make: MakeBox) -> None:
 
 @expectation(16, needs='shm')
 def test_shared_memory(make: MakeBox) -> None:
-    """Shared memory."""
     box = make()
     code = (
         'from multiprocessing import shared_memory as s\n'
@@ -64,7 +61,6 @@ def test_shared_memory(make: MakeBox) -> None:
 
 @expectation(1, needs='pids')
 def test_a_fork_bomb_meets_the_limit_of_processes(make: MakeBox) -> None:
-    """A fork bomb meets the limit of processes."""
     box = make(pids=64)
     code = (
         'import os\nn = 0\ntry:\n    while True:\n        if os.fork() == 0:\n'
@@ -79,7 +75,6 @@ def test_a_fork_bomb_meets_the_limit_of_processes(make: MakeBox) -> None:
 
 @expectation(16, needs='disk')
 def test_a_full_disk_is_an_error_of_the_cell(make: MakeBox) -> None:
-    """A full disk is an error of the cell."""
     box = make(disk=8 << 20)
     result = box.execute("open('big', 'wb').write(bytes(16 << 20))")
     assert error_of(result).name == 'OSError'
@@ -88,7 +83,6 @@ def test_a_full_disk_is_an_error_of_the_cell(make: MakeBox) -> None:
 
 @expectation(16, needs=('files', 'disk'))
 def test_an_upload_that_does_not_fit_changes_nothing(make: MakeBox) -> None:
-    """An upload that does not fit changes nothing."""
     box = make(disk=8 << 20)
     with pytest.raises(FileRefused, match='no space'):
         box.upload(bytes(16 << 20), name='big')

@@ -23,7 +23,6 @@ DEATHS = {
 
 @expectation(9)
 def test_a_timeout_that_an_interrupt_ends_keeps_the_state(make: MakeBox) -> None:
-    """A timeout that an interrupt ends keeps the state."""
     box = make()
     box.execute('kept = 1')
     result = box.execute('import time\nprint("partial", flush=True)\ntime.sleep(60)', timeout=0.5)
@@ -38,7 +37,6 @@ def test_a_timeout_that_an_interrupt_ends_keeps_the_state(make: MakeBox) -> None
 
 @expectation(14)
 def test_an_interrupted_subprocess_ends_too(make: MakeBox) -> None:
-    """An interrupted subprocess ends too."""
     box = make(interrupt_grace=10.0)
     result = box.execute("import subprocess\nsubprocess.run(['sleep', '60'])", timeout=0.5)
     assert (result.outcome, result.state_preserved) == (Outcome.TIMEOUT, True)
@@ -46,7 +44,6 @@ def test_an_interrupted_subprocess_ends_too(make: MakeBox) -> None:
 
 @expectation(9)
 def test_late_output_of_a_timed_out_cell_stays_with_it(make: MakeBox) -> None:
-    """Late output of a timed out cell stays with it."""
     box = make(interrupt_grace=5.0)
     code = (
         'import time\ntry:\n    time.sleep(30)\nexcept KeyboardInterrupt:\n'
@@ -61,7 +58,6 @@ def test_late_output_of_a_timed_out_cell_stays_with_it(make: MakeBox) -> None:
 
 @expectation(7)
 def test_code_that_swallows_interrupts_is_killed(make: MakeBox) -> None:
-    """Code that swallows interrupts is killed."""
     box = make(interrupt_grace=0.5)
     box.execute('gone = 1')
     box.upload(b'data', name='kept.txt')
@@ -82,7 +78,6 @@ def test_code_that_swallows_interrupts_is_killed(make: MakeBox) -> None:
 
 @expectation(8)
 def test_a_c_call_that_cannot_be_interrupted_is_killed(make: MakeBox) -> None:
-    """A c call that cannot be interrupted is killed."""
     box = make(interrupt_grace=0.5)
     result = box.execute("import re\nre.match('(a+)+b', 'a' * 64)", timeout=0.5)
     assert result.outcome is Outcome.TIMEOUT
@@ -92,7 +87,6 @@ def test_a_c_call_that_cannot_be_interrupted_is_killed(make: MakeBox) -> None:
 @expectation(6)
 @pytest.mark.parametrize('death', DEATHS)
 def test_a_death_is_seen_at_once(make: MakeBox, death: str) -> None:
-    """A death is seen at once."""
     code, exit_code, number = DEATHS[death]
     box = make()
     box.execute('x = 41')
@@ -119,7 +113,6 @@ def test_a_death_is_seen_at_once(make: MakeBox, death: str) -> None:
 
 @expectation(6)
 def test_a_death_between_cells_is_told_by_the_next(make: MakeBox) -> None:
-    """A death between cells is told by the next."""
     box = make()
     box.execute('x = 1\nimport threading, os, time')
     box.execute('threading.Timer(0.2, os._exit, [0]).start()')
@@ -132,7 +125,6 @@ def test_a_death_between_cells_is_told_by_the_next(make: MakeBox) -> None:
 
 @expectation(25)
 def test_code_is_never_run_twice(make: MakeBox) -> None:
-    """Code is never run twice."""
     box = make()
     code = "import os\nwith open('runs', 'a') as f: f.write('x')\nos._exit(1)"
     box.execute(code)
@@ -142,7 +134,6 @@ def test_code_is_never_run_twice(make: MakeBox) -> None:
 
 @expectation(3)
 def test_endless_output_ends_by_the_clock(make: MakeBox) -> None:
-    """Endless output ends by the clock."""
     box = make(output_chars=10_000)
     result = box.execute("while True:\n    print('x' * 1000)", timeout=2.0)
     assert result.outcome is Outcome.TIMEOUT
@@ -152,7 +143,6 @@ def test_endless_output_ends_by_the_clock(make: MakeBox) -> None:
 
 @expectation(25)
 def test_a_lost_sandbox_is_replaced_with_a_notice(make: MakeBox, destroy: Destroy) -> None:
-    """A lost sandbox is replaced with a notice."""
     box = make()
     box.execute('x = 1')
     box.upload(b'data', name='f')
@@ -170,7 +160,6 @@ def test_a_lost_sandbox_is_replaced_with_a_notice(make: MakeBox, destroy: Destro
 
 @expectation(25)
 def test_a_sandbox_that_is_lost_during_a_cell(make: MakeBox, destroy: Destroy) -> None:
-    """A sandbox that is lost during a cell."""
     box = make()
     result = None
     for event in box.stream("import time\nprint('on', flush=True)\ntime.sleep(60)"):
@@ -201,7 +190,6 @@ UNKNOWN = {
 @expectation(23)
 @pytest.mark.parametrize('deed', UNKNOWN)
 def test_what_is_not_known_is_not_made_up(make: MakeBox, deed: str) -> None:
-    """What is not known is not made up."""
     box = make()
     result = box.execute(f"print('before', flush=True)\n{UNKNOWN[deed]}", timeout=30.0)
     assert result.outcome is Outcome.UNKNOWN, result.text
@@ -214,7 +202,6 @@ def test_what_is_not_known_is_not_made_up(make: MakeBox, deed: str) -> None:
 
 @expectation(23)
 def test_text_that_looks_like_a_loss_is_only_text(make: MakeBox) -> None:
-    """Text that looks like a loss is only text."""
     box = make()
     box.start()
     before = box.container_id or box.pid

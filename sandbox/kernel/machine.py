@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Self
 
 from sandbox.backends.base import Assignable, Backend, Instance, Process, Reporter
-from sandbox.backends.will import Begun, Lasting, Ledger, Will
+from sandbox.backends.detach import DetachRecord, Ledger, StartedCell, SupportsDetach
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
-from sandbox.kernel import adoption, verdict
-from sandbox.kernel.adoption import Inheritance
+from sandbox.kernel import reattach, verdict
 from sandbox.kernel.client import KernelClient
 from sandbox.kernel.collector import Collector
 from sandbox.kernel.contract import Files, Listener, Machine
+from sandbox.kernel.reattach import Reattached, Recalled
 from sandbox.kernel.spill import Spill
 from sandbox.kernel.supervisor import Supervisor
 from sandbox.kernel.verdict import Ending
@@ -29,7 +29,7 @@ from sandbox.types import ExecutionResult, Outcome
 
 _PULSE = 5.0  # seconds between looks at whether the sandbox is alive at all
 _DRAIN = 0.5  # seconds for the last output of a kernel that has ended
-_OBITUARY = 1.0  # seconds for the news of a death after the kernel's connections have ended
+_EXIT_NEWS = 1.0  # seconds for the news of a death after the kernel's connections have ended
 _DESCRIBE = 10.0
 _MORE_TIME = 'Try again, or allow more with SandboxPolicy(start_timeout=...).'
 
@@ -66,7 +66,7 @@ class KernelMachine:
         self._ending: Ending | None = None  # of the cell that runs
         self._preload_told = False
         self.ledger: Ledger | None = None  # of one that survives its owner
-        self.inheritance: Inheritance | None = None
+        self.reattached: Reattached | None = None
 
     @classmethod
     async def open(cls, instance: Instance, policy: SandboxPolicy) -> Self:
@@ -88,16 +88,18 @@ class KernelMachine:
         return machine
 
     @classmethod
-    async def adopt(cls, instance: Instance, policy: SandboxPolicy, will: Will) -> Self:
+    async def reattach(
+        cls, instance: Instance, policy: SandboxPolicy, record: DetachRecord
+    ) -> Self:
         """Take over an instance whose owner has died; it is removed where that fails.
 
         A cell that still runs has the rest of its time, then it is ended.
         """
         supervisor = None
         try:
-            supervisor = await adoption.own(instance.endpoint.control)
+            supervisor = await reattach.own(instance.endpoint.control)
             machine = cls(instance, policy, supervisor)
-            machine.bequeath(will)
+            machine.detach(record)
             await machine._take_stock()
         except BaseException:
             if supervisor is not None:
@@ -106,27 +108,28 @@ class KernelMachine:
             raise
         return machine
 
-    def bequeath(self, will: Will) -> None:
-        """Leave it to the next owner, from now on.
+    def detach(self, record: DetachRecord) -> None:
+        """Let it outlive this process, from now on.
 
         Raises:
             OSError: That could not be written down.
         """
-        assert isinstance(self._instance, Lasting)
-        self.ledger = self._instance.bequeath(will)
+        assert isinstance(self._instance, SupportsDetach)
+        self.ledger = self._instance.detach(record)
 
     async def _take_stock(self) -> None:
         assert self.ledger is not None
         cells = self.ledger.read()
         grace = self._policy.interrupt_grace
-        ending = await adoption.await_idle(self._await_kernel, self._supervisor, cells, grace)
+        ending = await reattach.await_idle(self._await_kernel, self._supervisor, cells, grace)
         client = self._client
-        kept = await adoption.recalled(client.recall) if client is not None else None
-        last = adoption.is_of_last_cell(cells, kept, ending)
-        if last is True:
-            result = self._result(adoption.collected(kept, self._policy, ending), ending)
-            last = replace(result, notices=(adoption.READ_AGAIN, *result.notices))
-        self.inheritance = Inheritance(cells, last or None)
+        kept = await reattach.recalled(client.recall) if client is not None else None
+        began = reattach.began(cells, kept, ending)
+        last: Recalled = None if began is None else 'not_begun'
+        if began:
+            result = self._result(reattach.collected(kept, self._policy, ending), ending)
+            last = replace(result, notices=(reattach.READ_AGAIN, *result.notices))
+        self.reattached = Reattached(cells, last)
 
     @property
     def id(self) -> str:
@@ -207,7 +210,7 @@ class KernelMachine:
 
     def _begins(self, tag: str | None, limit: float, request: str) -> None:
         assert self.ledger is not None
-        self.ledger.begin(Begun(tag, request, limit, time.monotonic() + limit))
+        self.ledger.begin(StartedCell(tag, request, limit, time.monotonic() + limit))
 
     async def _see_through(self, watch: Watch, ending: Ending, limit: float) -> None:
         loop = asyncio.get_running_loop()
@@ -227,7 +230,7 @@ class KernelMachine:
             return
         if watch.broken:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_OBITUARY):
+                async with asyncio.timeout(_EXIT_NEWS):
                     await self._supervisor.gone()
             ending.disconnected = self._supervisor.exit is None
         if self._supervisor.lost:

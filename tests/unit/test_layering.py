@@ -32,15 +32,16 @@ LAYERS = {
     'sandbox': [
         [
             *('errors', 'types', 'policy', 'egress', 'owner', 'portal', 'events', 'survival'),
+            'threads',
             *('rich', 'svg', 'notebook_view', 'kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],
-        ['kernel', 'backends', 'image', 'layer'],
+        ['kernel', 'backends', 'image', 'image_names', 'image_build', 'layer'],
         ['files', 'outputs', 'artifacts', 'calls', 'reaper', 'sweep'],
-        ['pool', 'survivor'],
+        ['pool', 'reattacher'],
         ['core'],
         ['session'],
-        ['manager', 'backends.fake'],
+        ['manager', 'testing'],
         ['console', 'doctor', 'conformance', 'pytest_plugin'],
         ['cli', '__main__'],
     ],
@@ -50,8 +51,6 @@ LAYERS = {
 LATE = {
     ('sandbox.types', 'sandbox.kernel.render'),  # `ExecutionResult.text` is how a result is shown
     ('sandbox.policy', 'sandbox.backends'),  # `enforced_by` asks the back end that is named
-    ('sandbox.policy', 'sandbox.backends.promises'),
-    ('sandbox.backends', 'sandbox.backends.fake'),  # found by name; a session for tests, whole
 }
 
 # The expectations that ship for other people's back ends use public names, as their readers do.

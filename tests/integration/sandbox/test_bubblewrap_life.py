@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -21,8 +22,8 @@ from sandbox import (
     SandboxError,
     SandboxPolicy,
 )
-from sandbox.backends import cgroups, get_backend
-from sandbox.backends.bubblewrap import BubblewrapBackend
+from sandbox.backends import bubblewrap, cgroups, get_backend
+from sandbox.backends.bubblewrap import BubblewrapBackend, BubblewrapInstance
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.kernel.supervisor import Supervisor
 from sandbox.owner import Owner
@@ -121,6 +122,42 @@ def test_auto_never_falls_back_to_anything_weaker(monkeypatch):
 
 
 # How it ends
+
+
+def test_it_ends_in_a_program_with_many_open_files():
+    before = left_behind()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    try:
+        with contextlib.ExitStack() as many:
+            for _ in range(1100):
+                many.enter_context(open('/dev/null'))  # noqa: PTH123
+            with Sandbox(backend=backend()) as box:
+                assert box.execute('6 * 7').result == '42'
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert left_behind() == before
+
+
+async def test_a_cancelled_remount_leaves_no_process(monkeypatch, tmp_path):
+    script = tmp_path / 'waits.py'
+    script.write_text(
+        'import os, sys, time\nopen(sys.argv[3], "w").write(f"{os.getpid()} ")\ntime.sleep(60)\n'
+    )
+    monkeypatch.setattr(bubblewrap.remount, '__file__', str(script))
+    monkeypatch.setattr(bubblewrap.os, 'geteuid', lambda: 1)
+    told = tmp_path / 'pid'
+    instance = BubblewrapInstance.__new__(BubblewrapInstance)
+    instance._first = 1
+    remounting = asyncio.create_task(instance._remount(str(told)))
+    async with asyncio.timeout(20):
+        while not told.exists() or not told.read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        remounting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await remounting
+        while os.path.exists(f'/proc/{told.read_text().strip()}'):  # noqa: ASYNC110, ASYNC240, PTH110
+            await asyncio.sleep(0.01)
 
 
 async def test_an_instance_ends_with_all_it_started_and_its_files():

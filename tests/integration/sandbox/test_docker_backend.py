@@ -10,12 +10,8 @@ import pytest
 
 from sandbox import BackendUnavailable, ImageMissing, Sandbox, SandboxPolicy
 from sandbox.backends import get_backend
-from sandbox.backends.docker import (
-    DockerBackend,
-    DockerInstance,
-    _Started,
-    container_options,
-)
+from sandbox.backends.docker import DockerBackend, _Started, container_options
+from sandbox.backends.docker_container import DockerInstance
 from sandbox.backends.engine import engine, lent_client
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
 from sandbox.errors import PolicyError, SandboxError, StartFailed
@@ -224,7 +220,7 @@ async def test_a_start_that_fails_takes_back_all_it_can(monkeypatch):
     monkeypatch.setattr(
         backend, '_start', lambda name, *_: (time.sleep(0.5), _Started(name, proxy))[1]
     )
-    monkeypatch.setattr('sandbox.backends.docker.remove_container', refuse)
+    monkeypatch.setattr('sandbox.backends.docker_container.remove_container', refuse)
     task = asyncio.create_task(backend.start(SandboxPolicy(), labels={}))
     await asyncio.sleep(0.1)
     task.cancel()

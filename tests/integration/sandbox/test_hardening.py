@@ -270,7 +270,7 @@ def test_memory_is_limited(box):
 
 def test_the_kernels_trade_still_works(run):
     assert run(
-        'import multiprocessing, subprocess, sqlite3, threading\n'
+        'import multiprocessing, os, subprocess, sqlite3, threading\n'
         'with multiprocessing.get_context("fork").Pool(2) as pool: a = pool.map(abs, [-1, -2])\n'
         'b = subprocess.run(["echo", "x"], capture_output=True).stdout\n'
         'c = sqlite3.connect("x.db").execute("select 1").fetchall()\n'

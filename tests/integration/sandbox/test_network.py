@@ -18,7 +18,6 @@ from typing import NamedTuple
 import pytest
 
 from sandbox import Allowlist, AsyncSandbox, ImageMissing, PolicyNotEnforced, Sandbox, SandboxPolicy
-from sandbox.backends.docker import DockerBackend
 from sandbox.egress.process import EgressProxy
 
 pytestmark = pytest.mark.docker
@@ -99,6 +98,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield Servers(plain, tls, (folder / 'cert.pem').read_bytes())
 
 
+LAUNCH = EgressProxy.launch
 Started = tuple[Sandbox, list[EgressProxy]]
 
 
@@ -108,14 +108,17 @@ def starting(servers: Servers, *hosts: str) -> Iterator[Started]:
 
     def launch(folder: Path, allow: Allowlist) -> EgressProxy:
         command = [sys.executable, str(HERE / 'egress_program.py'), json.dumps(NAMES)]
-        proxies.append(EgressProxy.launch(folder, allow, command=command))
+        proxies.append(LAUNCH(folder, allow, command=command))
         return proxies[-1]
 
     entries = [f'{host}:{port}' for host in hosts for port in servers[:2]]
     policy = SandboxPolicy(
         network=Allowlist(entries), env={'SSL_CERT_FILE': '/workspace/ca.pem'}, timeout=60
     )
-    with Sandbox(policy, DockerBackend(launch=launch)) as box:
+    with contextlib.closing(Sandbox(policy)) as box:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EgressProxy, 'launch', launch)
+            box.start()
         box.upload(servers.certificate, name='ca.pem')
         yield box, proxies
 
@@ -384,32 +387,33 @@ def is_running(proxy: EgressProxy) -> bool:
     return Path(f'/proc/{proxy.pid}').exists()
 
 
-def test_a_start_that_fails_leaves_no_proxy():
+def test_a_start_that_fails_leaves_no_proxy(monkeypatch):
     proxies: list[EgressProxy] = []
 
     def launch(folder: Path, allow: Allowlist) -> EgressProxy:
-        proxies.append(EgressProxy.launch(folder, allow))
+        proxies.append(LAUNCH(folder, allow))
         return proxies[-1]
 
-    backend = DockerBackend(image='no-such-image:1', launch=launch)
-    box = Sandbox(SandboxPolicy(network=Allowlist(['a.org'])), backend)
+    monkeypatch.setattr(EgressProxy, 'launch', launch)
+    box = Sandbox(SandboxPolicy(network=Allowlist(['a.org'])), image='no-such-image:1')
     with pytest.raises(ImageMissing):
         box.start()
     box.close()
     assert list(map(is_running, proxies)) == [False]
 
 
-async def test_a_start_that_is_cancelled_leaves_no_proxy():
+async def test_a_start_that_is_cancelled_leaves_no_proxy(monkeypatch):
     proxies: list[EgressProxy] = []
     policy = SandboxPolicy(network=Allowlist(['a.org']))
     launched, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def launch(folder: Path, allow: Allowlist) -> EgressProxy:
-        proxies.append(EgressProxy.launch(folder, allow))
+        proxies.append(LAUNCH(folder, allow))
         loop.call_soon_threadsafe(launched.set)
         return proxies[-1]
 
-    box = AsyncSandbox(policy, DockerBackend(launch=launch))
+    monkeypatch.setattr(EgressProxy, 'launch', launch)
+    box = AsyncSandbox(policy)
     starting = asyncio.ensure_future(box.start())
     await asyncio.wait_for(launched.wait(), 30)  # the container is being made
     starting.cancel()

@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from sandbox import Allowlist, Sandbox, SandboxPolicy
-from sandbox.backends.docker import DockerBackend
 from sandbox.egress.process import COMMAND, EgressProxy
 
 IP = shutil.which('ip') or ''
@@ -98,11 +97,14 @@ def inside() -> Iterator[str]:
 @pytest.fixture(scope='module')
 def box(inside: str) -> Iterator[Sandbox]:
     def launch(folder: Path, allow: Allowlist) -> EgressProxy:
-        return EgressProxy.launch(folder, allow, command=within(inside, *COMMAND))
+        return original(folder, allow, command=within(inside, *COMMAND))
 
+    original = EgressProxy.launch
     policy = SandboxPolicy(network=Allowlist(['*.egress.test:8080']))
-    with Sandbox(policy, DockerBackend(launch=launch)) as box:
-        yield box
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EgressProxy, 'launch', launch)
+        with Sandbox(policy) as box:
+            yield box
 
 
 def fetch(box: Sandbox, host: str) -> str:

@@ -21,7 +21,7 @@ from sandbox import (
     Survival,
     reaper,
 )
-from sandbox.backends.will import Name
+from sandbox.backends.detach import SessionLock
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -69,9 +69,9 @@ def scope() -> Iterator[str]:
     yield scope
     for orphan in reaper.containers():
         assert scope not in str(orphan.labels)
-    name = Name.take(scope, 's')
-    assert name is not None
-    name.release()
+    lock = SessionLock.take(scope, 's')
+    assert lock is not None
+    lock.release()
 
 
 def killed(
@@ -87,13 +87,13 @@ def killed(
     return container
 
 
-def heir(scope: str, **options: object) -> Sandbox:
+def successor(scope: str, **options: object) -> Sandbox:
     return Sandbox(id='s', survival=Survival(scope, 60), **options)
 
 
 def test_the_next_process_has_variables_and_files(scope):
     container = killed(scope)
-    with heir(scope) as box:
+    with successor(scope) as box:
         assert box.adopted
         assert box.container_id == container
         result = box.execute('x, open("f").read()')
@@ -106,7 +106,7 @@ def test_the_next_process_has_variables_and_files(scope):
 
 def test_a_cell_that_ran_on_is_waited_for_and_told_whole(scope):
     killed(scope, TICKS)
-    with heir(scope) as box:
+    with successor(scope) as box:
         result = box.recall('last')
         assert (result.outcome, result.result) == (Outcome.OK, '42')
         assert result.stdout.split() == [str(number) for number in range(10)]
@@ -118,7 +118,7 @@ def test_a_cell_that_ran_on_is_waited_for_and_told_whole(scope):
 
 def test_a_cell_that_failed_unseen(scope):
     killed(scope, 'print("a"); 1 / 0', after=1.0)
-    with heir(scope) as box:
+    with successor(scope) as box:
         result = box.recall('last')
         assert (result.outcome, result.stdout) == (Outcome.ERROR, 'a\n')
         assert result.error.name == 'ZeroDivisionError'
@@ -128,7 +128,7 @@ def test_a_cell_that_failed_unseen(scope):
 def test_a_cell_that_ended_the_kernel_unseen(scope):
     killed(scope, 'import os, time; time.sleep(0.8); os._exit(3)')
     time.sleep(1.0)
-    with heir(scope) as box:
+    with successor(scope) as box:
         result = box.recall('last')
         assert (result.outcome, result.exit_code) == (Outcome.KERNEL_DIED, 3)
         assert not result.state_preserved
@@ -137,7 +137,7 @@ def test_a_cell_that_ended_the_kernel_unseen(scope):
 
 def test_a_cell_has_the_rest_of_its_time(scope):
     killed(scope, 'while True: pass', limit=2)
-    with heir(scope) as box:
+    with successor(scope) as box:
         result = box.recall('last')
         assert (result.outcome, result.steps) == (Outcome.TIMEOUT, ('interrupt',))
         assert box.execute('x').result == '41'
@@ -145,7 +145,7 @@ def test_a_cell_has_the_rest_of_its_time(scope):
 
 def test_more_output_than_the_kernel_keeps_is_counted(scope):
     killed(scope, 'for _ in range(40): print("y" * 100_000)', after=1.5)
-    with heir(scope) as box:
+    with successor(scope) as box:
         result = box.recall('last')
         assert result.outcome is Outcome.OK
         assert result.truncated.messages > 0
@@ -155,7 +155,7 @@ def test_more_output_than_the_kernel_keeps_is_counted(scope):
 
 def test_of_many_heirs_one_has_it(scope):
     killed(scope)
-    heirs = [
+    successors = [
         subprocess.Popen(
             [sys.executable, '-c', HEIR, scope],
             stdin=subprocess.PIPE,
@@ -166,21 +166,21 @@ def test_of_many_heirs_one_has_it(scope):
         for _ in range(4)
     ]
     try:
-        assert [each.stdout.readline() for each in heirs] == ['ready\n'] * 4
-        for each in heirs:
+        assert [each.stdout.readline() for each in successors] == ['ready\n'] * 4
+        for each in successors:
             each.stdin.write('\n')
             each.stdin.flush()
         with ThreadPoolExecutor() as pool:
-            answers = list(pool.map(lambda each: each.stdout.readline().strip(), heirs))
+            answers = list(pool.map(lambda each: each.stdout.readline().strip(), successors))
         assert sorted(answers) == ['41 True', 'refused', 'refused', 'refused']
     finally:
-        for each in heirs:
+        for each in successors:
             each.communicate('\n', timeout=60)
 
 
 def test_of_a_living_process_nothing_is_taken(scope):
-    other = heir(scope)
-    with heir(scope) as box:
+    other = successor(scope)
+    with successor(scope) as box:
         box.execute('x = 1')
         with pytest.raises(SandboxError, match='living process'):
             other.execute('x')
@@ -194,13 +194,13 @@ def test_a_stranger_is_not_given_it(scope):
     with Sandbox(id='s', survival=Survival(f'{scope}2', 60)) as stranger:
         assert stranger.container_id != container
         assert not stranger.adopted
-    with heir(scope) as box:
+    with successor(scope) as box:
         assert box.container_id == container
 
 
 def test_another_policy_gets_another_sandbox(scope):
     container = killed(scope)
-    with heir(scope, policy=SandboxPolicy(pids=64)) as box:
+    with successor(scope, policy=SandboxPolicy(pids=64)) as box:
         result = box.execute('"x" in globals()')
         assert result.result == 'False'
         assert 'made by another policy' in result.notices[0]
@@ -210,7 +210,7 @@ def test_another_policy_gets_another_sandbox(scope):
 def test_a_sandbox_that_is_gone_is_told(scope):
     container = killed(scope)
     subprocess.run(['docker', 'rm', '-f', container], check=True, capture_output=True)
-    with heir(scope) as box:
+    with successor(scope) as box:
         result = box.execute('"x" in globals()')
         assert (result.result, result.state_preserved) == ('False', False)
         assert 'variables, imports and files from before it are lost' in result.notices[0]

@@ -179,7 +179,7 @@ def test_a_signal_ends_the_command_and_stops_the_engine(
     install(machine / 'programs')
     started = machine / 'started'
     process = subprocess.Popen(
-        command(machine, 'bash', '-c', f'touch {started}; exec sleep 60'),
+        command(machine, 'bash', '-c', f': >{started}; exec sleep 60'),
         env=environment(machine),
         stderr=subprocess.PIPE,
         text=True,
@@ -213,3 +213,31 @@ def test_the_engine_of_a_killed_run_is_stopped_by_the_next(machine: Path) -> Non
     )
     assert done.stdout == 'status 0\n'
     assert 'left its Docker engine' in done.stderr
+
+
+def test_the_last_of_two_runs_stops_the_engine(machine: Path) -> None:
+    """The first one has started it, and ends while the second one uses it."""
+    install(machine / 'programs')
+    script = str(machine / 'scripts' / 'with-docker.sh')
+    around = f"""
+        cd {machine}
+        mkfifo begun first second
+        {script} bash -c 'echo >begun; read <first' & one=$!
+        read <begun
+        {script} bash -c 'echo >begun; read <second; pgrep -xc dockerd' & two=$!
+        read <begun
+        echo >first; wait $one; echo first $?
+        echo >second; wait $two; echo second $?
+        pgrep -xc dockerd
+    """
+    done = subprocess.run(
+        [*NAMESPACE, 'bash', '-c', around],
+        env=environment(machine),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == 'first 0\n1\nsecond 0\n0\n', done.stderr
+    assert done.stderr.count('stopping the Docker engine') == 1
+    assert 'the last of them stops it' in done.stderr
+    assert not (machine / '.cache' / 'dockerd.pid').exists()

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from sandbox import cli, doctor, image, reaper
 from sandbox.errors import BackendUnavailable, ImageMissing
+from sandbox.image_build import Progress
 from sandbox.reaper import Orphan
 from sandbox.types import ErrorInfo, ExecutionResult, Outcome
 
@@ -105,7 +106,7 @@ def test_an_error_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_build_tells_a_base_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(base: str | None, *, progress: image.Progress, **_: object) -> str:
+    def fail(base: str | None, *, progress: Progress, **_: object) -> str:
         progress('Pulling it')
         raise ImageMissing(f'{base} cannot be pulled', hint='Use another.')
 
@@ -126,6 +127,30 @@ def test_gc_names_what_it_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(reaper, 'collect_garbage', list)
     assert invoke('gc') == (0, 'nothing to remove\n', '')
+
+
+def test_gc_does_without_an_engine_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collect(*, docker: bool = True) -> list[Orphan]:
+        if docker:
+            raise BackendUnavailable('No Docker engine answers.', hint='Start one.')
+        return [Orphan('folder', '/run/x')]
+
+    monkeypatch.setattr(reaper, 'collect_garbage', collect)
+    assert invoke('gc') == (
+        0,
+        'removed folder /run/x\n',
+        'Containers were not looked for: No Docker engine answers.\n',
+    )
+
+
+def test_what_the_system_refuses_is_told_and_is_not_the_codes_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> list[reaper.Container]:
+        raise PermissionError(13, 'Permission denied', '/out')
+
+    monkeypatch.setattr(reaper, 'containers', fail)
+    assert invoke('ps') == (125, '', "[Errno 13] Permission denied: '/out'.\n")
 
 
 @pytest.mark.parametrize(('status', 'code'), [('ok', 0), ('warning', 0), ('missing', 1)])

@@ -6,6 +6,7 @@ import pytest
 
 from sandbox import doctor
 from sandbox.backends import engine
+from sandbox.backends.bubblewrap import BubblewrapBackend
 from sandbox.errors import BackendUnavailable
 
 GOOD = {
@@ -71,6 +72,7 @@ def test_without_an_engine_the_rest_is_looked_at(monkeypatch: pytest.MonkeyPatch
         raise BackendUnavailable('No engine.', hint='Start one.')
 
     monkeypatch.setattr(engine, 'engine', refuse)
+    monkeypatch.setattr(doctor.shutil, 'which', lambda name: None)
     findings = {finding.name: finding for finding in doctor.examine()}
     assert findings['docker engine'] == doctor.Finding(
         'docker engine', 'missing', 'No engine.', 'Start one.'
@@ -78,6 +80,19 @@ def test_without_an_engine_the_rest_is_looked_at(monkeypatch: pytest.MonkeyPatch
     assert 'kernel image' not in findings
     assert {'system', 'user namespaces', 'free memory', 'free disk'} <= findings.keys()
     assert not doctor.usable(list(findings.values()))
+
+
+def test_where_bubblewrap_can_be_used_docker_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(timeout: float = 0) -> None:
+        raise BackendUnavailable('No engine.', hint='Start one.')
+
+    monkeypatch.setattr(engine, 'engine', refuse)
+    monkeypatch.setattr(doctor.shutil, 'which', lambda name: f'/usr/bin/{name}')
+    monkeypatch.setattr(BubblewrapBackend, 'check', lambda self: None)
+    findings = {finding.name: finding for finding in doctor.examine()}
+    assert findings['docker engine'].status == 'warning'
+    assert findings['docker engine'].hint == "Start one. Or use backend='bubblewrap'."
+    assert doctor.usable(list(findings.values()))
 
 
 def test_limits_that_bubblewrap_cannot_enforce_are_named():

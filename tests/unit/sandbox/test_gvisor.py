@@ -5,7 +5,8 @@ import pytest
 from sandbox import Allowlist, PolicyNotEnforced, SandboxPolicy
 from sandbox.backends import gvisor
 from sandbox.backends.base import Endpoint
-from sandbox.backends.container import SOCKETS, container_options
+from sandbox.backends.container import container_options
+from sandbox.backends.layout import SOCKETS
 from sandbox.backends.rendezvous import Rendezvous
 
 WITH = {'Runtimes': {'runc': {}, 'runsc': {'path': '/usr/bin/runsc'}}}

@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import tarfile
+import time
 from pathlib import Path
 from typing import Self
 
 import pytest
 
-from sandbox import image
+from sandbox import image, image_build, image_names
+from sandbox.errors import BackendUnavailable, ImageMissing, SandboxError
 from sandbox.policy import VARIANTS
 
 
@@ -19,7 +21,7 @@ def test_the_tag_follows_the_content(monkeypatch, tmp_path):
 
     copy = tmp_path / 'docker'
     shutil.copytree(image.guest_folder(), copy)
-    monkeypatch.setattr(image, 'guest_folder', lambda: copy)
+    monkeypatch.setattr(image_names, 'guest_folder', lambda: copy)
     assert image.image_tag() == original
     (copy / 'README.md').write_text('not part of the image')
     assert image.image_tag() == original
@@ -30,7 +32,7 @@ def test_the_tag_follows_the_content(monkeypatch, tmp_path):
 def test_every_file_of_the_guest_is_built_in_and_explained():
     folder = image.guest_folder()
     programs = {path.name for path in folder.glob('*.py')}
-    assert {name for name in image._CONTEXT if name.endswith('.py')} == programs
+    assert {name for name in image_names._CONTEXT if name.endswith('.py')} == programs
     dockerfile = (folder / 'Dockerfile').read_text().replace('\\\n', ' ')
     copied = re.findall(r'^COPY (.*) /(?:opt/sandbox/|adapt.py)$', dockerfile, re.MULTILINE)
     assert sorted(' '.join(copied).split()) == sorted(programs)
@@ -45,7 +47,7 @@ def test_the_build_context_has_what_the_dockerfile_copies(tmp_path):
     first, second = tmp_path / '1.tar', tmp_path / '2.tar'
     for path in (first, second):
         with path.open('w+b') as target:
-            image.write_context(target, image._context('analysis'), wheels)
+            image_build.write_context(target, image_names.context_files('analysis'), wheels)
     assert first.read_bytes() == second.read_bytes()
 
     with tarfile.open(first) as archive:
@@ -99,7 +101,7 @@ def test_the_command_that_builds_an_image_is_for_a_shell():
 
 def test_without_an_engine_the_default_is_the_best(monkeypatch):
     def fail(*_: object, **__: object) -> str:
-        raise image.BackendUnavailable('no engine')
+        raise BackendUnavailable('no engine')
 
     monkeypatch.setattr(image, 'find_image', fail)
     assert image.best_variant() == 'minimal'
@@ -130,27 +132,66 @@ def test_the_seccomp_profile_refuses_by_default():
 
 def test_a_failing_command_is_told_with_its_last_words():
     lines: list[str] = []
-    with pytest.raises(image.SandboxError, match=r'(?s)exit code 3:.*line 99') as caught:
-        image.run(['sh', '-c', 'for i in $(seq 99); do echo line $i; done; exit 3'], lines.append)
+    with pytest.raises(SandboxError, match=r'(?s)exit code 3:.*line 99') as caught:
+        image_build.run(
+            ['sh', '-c', 'for i in $(seq 99); do echo line $i; done; exit 3'], lines.append
+        )
     assert len(lines) == 99
     assert 'line 79' not in str(caught.value)
 
 
+def test_a_command_that_does_not_end_is_ended_with_all_it_has_started(monkeypatch):
+    monkeypatch.setattr(image_build, '_LONGEST_RUN', 0.3)
+    began = time.monotonic()
+    with pytest.raises(SandboxError, match=r'(?s)I wait.*ended after 0.3 s'):
+        image_build.run(['sh', '-c', 'echo I wait; sleep 60 & sleep 60; true'], lambda _: None)
+    assert time.monotonic() - began < 30
+
+
+class Image:
+    def __init__(self, *layers: str) -> None:
+        self.attrs = {'RootFS': {'Layers': list(layers)}}
+        self.labels = {'lagent.sandbox.image.base': 'old:1'}
+
+
+@pytest.mark.parametrize(
+    ('base', 'layers', 'fits'),
+    [('old:1', 'ab', True), ('old:1', 'aB', False), ('new:1', 'x', False), (None, '', True)],
+)
+def test_an_image_that_is_there_has_the_base_that_is_named(monkeypatch, base, layers, fits):
+    class Engine(FakeEngine):
+        @property
+        def images(self):
+            return self
+
+        def get(self, name):
+            return Image('a', 'b', 'c') if name == image.image_tag() else Image(*layers)
+
+    monkeypatch.setattr(image_build, 'exists', lambda client, name: True)
+    monkeypatch.setattr(image_build, 'engine', Engine)
+    if fits:
+        assert image.build_image(base) == image.image_tag()
+        return
+    with pytest.raises(SandboxError, match=f'built on old:1, and not on {base}') as caught:
+        image.build_image(base)
+    assert f'docker rmi {image.image_tag()}' in caught.value.hint
+
+
 def test_a_base_cannot_be_made_without_the_tools(monkeypatch):
-    monkeypatch.setattr(image, 'exists', lambda client, name: False)
-    monkeypatch.setattr(image, 'engine', FakeEngine)
-    monkeypatch.setattr(image.shutil, 'which', lambda name: None)
-    with pytest.raises(image.BackendUnavailable, match='mmdebstrap') as caught:
-        image.bootstrap_base()
+    monkeypatch.setattr(image_build, 'exists', lambda client, name: False)
+    monkeypatch.setattr(image_build, 'engine', FakeEngine)
+    monkeypatch.setattr(image_build.shutil, 'which', lambda name: None)
+    with pytest.raises(BackendUnavailable, match='mmdebstrap') as caught:
+        image_build.bootstrap_base()
     assert 'apt-get install' in caught.value.hint
 
 
 def test_a_base_that_cannot_be_pulled_names_the_way_out(monkeypatch):
-    monkeypatch.setattr(image, 'exists', lambda client, name: False)
-    monkeypatch.setattr(image, 'engine', FakeEngine)
+    monkeypatch.setattr(image_build, 'exists', lambda client, name: False)
+    monkeypatch.setattr(image_build, 'engine', FakeEngine)
     lines: list[str] = []
-    with pytest.raises(image.ImageMissing, match='no route') as caught:
-        image.resolve_base(None, progress=lines.append)
+    with pytest.raises(ImageMissing, match='no route') as caught:
+        image_build.resolve_base(None, progress=lines.append)
     assert '--base bootstrap' in caught.value.hint
     assert lines == ['Pulling python:3.11-slim']
 

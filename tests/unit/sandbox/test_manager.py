@@ -74,7 +74,7 @@ async def test_at_capacity_a_session_waits_its_turn_and_not_for_ever():
         backend=FakeBackend(), max_sessions=1, acquire_timeout=0.05
     ) as manager:
         await manager.session('a')
-        with pytest.raises(CapacityExceeded, match='all 1 sessions'):
+        with pytest.raises(CapacityExceeded, match=r'(?s)all 1 sessions.*lower idle_ttl'):
             await manager.session('b')
         manager.acquire_timeout = 30.0
         waiting = [asyncio.create_task(manager.session(name)) for name in 'bc']
@@ -146,6 +146,14 @@ async def test_closing_ends_those_who_wait():
     await manager.close()
     with pytest.raises(SandboxClosed):
         await waiting
+
+
+async def test_a_manager_shows_what_it_holds():
+    async with AsyncSandboxManager(backend=FakeBackend(), max_sessions=3, warm=1) as manager:
+        await manager.session('a')
+        await manager.start()
+        assert repr(manager) == '<AsyncSandboxManager on fake: 1 of 3 sessions, 1 of 1 warm>'
+    assert repr(manager) == '<AsyncSandboxManager on fake: closed>'
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 from dataclasses import replace
 
 import pytest
@@ -82,3 +83,10 @@ async def async_transcript() -> list[object]:
 
 def test_same_transcript():
     assert sync_transcript() == asyncio.run(async_transcript())
+
+
+@pytest.mark.parametrize('face', [Sandbox, SandboxManager])
+def test_every_argument_of_a_constructor_is_documented_where_it_is_looked_for(face):
+    documented = inspect.getdoc(face).partition('Args:')[2].partition('Raises:')[0]
+    names = re.findall(r'^    (\w+):', documented, re.MULTILINE)
+    assert names == list(inspect.signature(face).parameters)

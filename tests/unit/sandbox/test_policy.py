@@ -1,5 +1,11 @@
+import ast
+import contextlib
 import copy
+import dataclasses
 import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +153,38 @@ def test_packages_are_a_short_tuple():
     for packages in (['humanize'], 'humanize', ('humanize',) * 65):
         with pytest.raises(PolicyError, match='packages'):
             SandboxPolicy(packages=packages)
+
+
+def policies_in(text: str) -> Iterator[ast.Call]:
+    """Yield the calls of `SandboxPolicy` in a text of any kind."""
+    for begin in (found.start() for found in re.finditer(r'\bSandboxPolicy\(', text)):
+        for end in (begin + found.end() for found in re.finditer(r'\)', text[begin:])):
+            with contextlib.suppress(SyntaxError):
+                call = ast.parse(text[begin:end], mode='eval').body
+                assert isinstance(call, ast.Call)
+                yield call
+                break
+
+
+def test_every_policy_that_is_written_somewhere_has_fields_that_there_are():
+    root = Path(__file__).parents[3]
+    folders = ('sandbox', 'lagent', 'docs', 'examples', 'benchmarks')
+    files = [
+        *root.glob('*.md'),
+        *(path for folder in folders for path in (root / folder).rglob('*.[mp][dy]')),
+    ]
+    known = {field.name for field in dataclasses.fields(SandboxPolicy)}
+    used = {
+        (str(path.relative_to(root)), keyword.arg)
+        for path in files
+        for call in policies_in(path.read_text(encoding='utf-8'))
+        for keyword in call.keywords
+        if keyword.arg is not None
+    }
+    assert len(used) > 20
+    assert [each for each in sorted(used) if each[1] not in known] == []
+
+
+def test_a_number_that_is_too_large_is_told_so():
+    with pytest.raises(PolicyError, match='memory must be at most 9,007,199,254,740,991, not'):
+        SandboxPolicy(memory=2**60)

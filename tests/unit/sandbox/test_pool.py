@@ -232,6 +232,18 @@ async def test_failed_refills_do_not_spin():
         await manager.session('a')
 
 
+async def test_a_pool_that_has_failed_for_hours_still_tries_again(quick):
+    backend = Factory()
+    backend.failure = SandboxError('no engine')
+    async with AsyncSandboxManager(backend=backend, warm=1) as manager:
+        await until(lambda: manager._pool._failures)
+        manager._pool._failures = 10_000  # two to that power is no float
+        asked = backend.asked
+        await until(lambda: backend.asked > asked + 2)
+        backend.failure = None
+        await until(lambda: manager.ready == 1)
+
+
 async def test_the_failure_of_a_refill_is_nobody_elses():
     backend = Factory(permissions=0)
     async with AsyncSandboxManager(backend=backend, warm=1) as manager:

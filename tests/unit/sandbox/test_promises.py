@@ -6,7 +6,9 @@ import pytest
 
 from sandbox import SandboxPolicy
 from sandbox.backends import get_backend
+from sandbox.backends.auto import _Announced
 from sandbox.backends.bubblewrap import BubblewrapBackend
+from sandbox.backends.docker import DockerBackend
 from sandbox.backends.fake import FakeBackend
 
 FIELDS = {field.name for field in fields(SandboxPolicy)}
@@ -24,13 +26,21 @@ def test_a_plain_process_is_not_limited():
     }
 
 
-def test_of_an_unknown_back_end_nothing_is_promised():
-    class Other(FakeBackend):
-        name = 'other'
-
-    promises = SandboxPolicy().enforced_by(Other())
-    assert promises['memory'] == "the back end 'other' does not say"
+def test_a_script_enforces_what_the_session_does():
+    promises = SandboxPolicy().enforced_by(FakeBackend())
+    assert promises['memory'] == 'answers are scripted, and nothing runs'
     assert promises['timeout'] == 'enforced'
+
+
+def test_auto_passes_on_which_process_it_is():
+    class Here:
+        id, pid = '7', 7
+
+    class There:
+        id = 'abc'
+
+    assert _Announced(Here(), '').pid == 7
+    assert _Announced(There(), '').pid is None
 
 
 @pytest.mark.parametrize(
@@ -50,5 +60,6 @@ def test_only_limits_of_resources_can_be_given_up():
 def test_back_ends_are_found_by_name():
     assert get_backend('bubblewrap').name == 'bubblewrap'
     assert get_backend('auto').name == 'auto'
-    with pytest.raises(ValueError, match='image'):
-        get_backend('bubblewrap', image='x')
+    for other in ('bubblewrap', DockerBackend()):
+        with pytest.raises(ValueError, match='image goes with'):
+            get_backend(other, image='x')

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import reaper, sweep
+from sandbox import FakeSandbox, Sandbox, reaper, sweep
 from sandbox.backends import rendezvous
-from sandbox.backends.fake import FakeSandbox
+from sandbox.backends.fake import FakeBackend
 from sandbox.errors import BackendUnavailable
 
 
@@ -55,6 +55,20 @@ def test_a_fake_sandbox_leaves_nothing_to_sweep(sweeps):
         assert box.execute('1').ok
     join()
     assert sweeps == []
+
+
+def test_the_back_end_that_auto_has_chosen_says_what_is_swept(sweeps):
+    class Chooser(FakeBackend):
+        name = 'auto'
+
+        async def start(self, policy, *, labels):
+            self.name = 'docker'
+            return await super().start(policy, labels=labels)
+
+    with Sandbox(backend=Chooser()) as box:
+        assert box.execute('1').ok
+    join()
+    assert sweeps == [True]
 
 
 def test_a_folder_whose_maker_died_at_once_is_found_after_a_while(monkeypatch, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""How a machine is taken over from an owner that has died, and what its last cell came to."""
+"""How a machine is had again whose owner has died, and what its last cell came to."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, NamedTuple
 
-from sandbox.backends.will import Cells
+from sandbox.backends.detach import Cells
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
 from sandbox.kernel.collector import Collector
 from sandbox.kernel.framing import Refusal
@@ -18,7 +18,7 @@ from sandbox.types import ExecutionResult
 
 _ANSWER = 10.0  # seconds for a supervisor to take a new owner, or a kernel to tell what it knows
 _LEAST = 5.0  # seconds for an idle kernel to answer
-_OBITUARY = 1.0
+_EXIT_NEWS = 1.0
 _RETRY = 0.05
 _MAX_MESSAGES = 100_000
 
@@ -31,7 +31,7 @@ READ_AGAIN = (
 )
 
 
-class Inheritance(NamedTuple):
+class Reattached(NamedTuple):
     """What the last owner of a machine has left.
 
     Attributes:
@@ -87,7 +87,7 @@ async def await_idle(
         except StartFailed:
             # It closed its connections; the news of its end may come a moment later.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_OBITUARY):
+                async with asyncio.timeout(_EXIT_NEWS):
                     await supervisor.gone()
             if supervisor.exit is None:
                 raise
@@ -99,16 +99,20 @@ async def await_idle(
     return ending
 
 
-def is_of_last_cell(cells: Cells, kept: dict[str, Any] | None, ending: Ending) -> Recalled | bool:
-    """Tell whether there is something to tell of the last cell: True; or what else is known."""
+def began(cells: Cells, kept: dict[str, Any] | None, ending: Ending) -> bool | None:
+    """Tell whether the kernel has begun the last cell, or None if that cannot be known.
+
+    Args:
+        cells: What the ledger says.
+        kept: What the kernel has kept of the last cell that it ran; None if it does not tell.
+        ending: How the kernel was found.
+    """
     last = cells.last
     if last is None or last.tag is None or not cells.is_same_kernel:
         return None
     if ending.exit is not None:
         return True
-    if kept is None:
-        return None
-    return True if kept.get('request') == last.request else 'not_begun'
+    return None if kept is None else kept.get('request') == last.request
 
 
 def collected(kept: dict[str, Any] | None, policy: SandboxPolicy, ending: Ending) -> Collector:

@@ -1,18 +1,24 @@
-"""What a session does whose sandbox survives its program: take over, leave behind, and recall."""
+"""What a session does whose sandbox survives its program: reattach, detach, and recall."""
 
 from sandbox.backends.base import Backend
-from sandbox.backends.engine import in_thread
-from sandbox.backends.will import Adopting, Name, Will, heirless, take_over
+from sandbox.backends.detach import (
+    DetachRecord,
+    SessionLock,
+    SupportsReattach,
+    orphans_of,
+    take_over,
+)
 from sandbox.errors import PolicyError, SandboxError, SandboxLost
-from sandbox.kernel.adoption import Recalled
 from sandbox.kernel.contract import Machine
 from sandbox.kernel.machine import KernelMachine
+from sandbox.kernel.reattach import Recalled
 from sandbox.policy import SandboxPolicy
 from sandbox.survival import Survival
+from sandbox.threads import in_thread
 
 
-class Survivor:
-    """The claim of a session to the sandboxes that were left to it.
+class Reattacher:
+    """Gives a session the sandbox that an earlier process has detached.
 
     Args:
         survival: Its scope, and how long sandboxes wait.
@@ -27,49 +33,57 @@ class Survivor:
     def __init__(
         self, survival: Survival, session: str, policy: SandboxPolicy, backend: Backend
     ) -> None:
-        if not isinstance(backend, Adopting):
+        if not isinstance(backend, SupportsReattach):
             raise PolicyError(
                 f'A sandbox of the back end {backend.name!r} cannot outlive its program.',
                 hint="Use backend='docker', or leave survival out.",
             )
         self._backend = backend
         made_as = backend.made_as(policy)
-        self._will = Will(survival.scope, session, survival.seconds, made_as)
-        self._name: Name | None = None
+        self._record = DetachRecord(survival.scope, session, survival.seconds, made_as)
+        self._lock: SessionLock | None = None
         self._machine: KernelMachine | None = None
         self.failure = ''
 
-    async def adopt(self, policy: SandboxPolicy) -> Machine | None:
+    async def reattach(self, policy: SandboxPolicy) -> Machine | None:
         """Return the sandbox that was left to the session, or None; only the first call looks.
 
         Raises:
-            SandboxError: A living process has the session.
+            SandboxError: A living process has the session, or the folders cannot be read.
         """
-        if self._name is not None:
+        if self._lock is not None:
             return None
-        scope, session = self._will.scope, self._will.session
-        self._name = await in_thread(Name.take, scope, session)
-        if self._name is None:
+        scope, session = self._record.scope, self._record.session
+        try:
+            self._lock = await in_thread(SessionLock.take, scope, session)
+            left = await in_thread(orphans_of, scope, session) if self._lock is not None else []
+        except OSError as error:
+            raise SandboxError(
+                f'What was left to the session {session!r} could not be looked for: {error}.'
+            ) from error
+        if self._lock is None:
             raise SandboxError(
                 f'A living process has the session {session!r} of {scope!r}; nothing was changed.',
                 hint='Give the session another id, or the program another Survival(scope=...).',
             )
-        for place, will in await in_thread(heirless, scope, session):
-            await in_thread(take_over, place)
+        for place, record in left:
             try:
-                instance = await self._backend.adopt(place, will)
-                if will.made_as != self._will.made_as:
+                await in_thread(take_over, place)
+                instance = await self._backend.reattach(place, record)
+                if record.made_as != self._record.made_as:
                     await instance.remove()
                     raise SandboxLost('it was made by another policy or image')
-                machine = await KernelMachine.adopt(instance, policy, self._will)
+                machine = await KernelMachine.reattach(instance, policy, self._record)
             except SandboxError as error:
                 self.failure = error.message.rstrip('.')
+            except OSError as error:
+                self.failure = f'it could not be taken over: {error}'
             else:
                 self._machine = machine
                 return machine
         return None
 
-    async def leave(self, machine: Machine) -> None:
+    async def detach(self, machine: Machine) -> None:
         """Let a new machine survive, from now on; where that fails it is removed.
 
         Raises:
@@ -77,7 +91,7 @@ class Survivor:
         """
         assert isinstance(machine, KernelMachine)
         try:
-            machine.bequeath(self._will)
+            machine.detach(self._record)
         except OSError as error:
             await machine.close()
             raise SandboxError(f'The sandbox could not be made to survive: {error}.') from error
@@ -86,22 +100,22 @@ class Survivor:
     @property
     def cells(self) -> int:
         """How many cells the sandbox was sent before it was taken over."""
-        inherited = self._machine and self._machine.inheritance
-        return inherited.cells.count if inherited else 0
+        reattached = self._machine and self._machine.reattached
+        return reattached.cells.count if reattached else 0
 
     def recall(self, tag: str) -> Recalled:
         """Return what a cell came to."""
         machine = self._machine
         if machine is None or machine.ledger is None:
             return None
-        inherited = machine.inheritance
-        if inherited and inherited.cells.last and inherited.cells.last.tag == tag:
-            return inherited.last
+        reattached = machine.reattached
+        if reattached and reattached.cells.last and reattached.cells.last.tag == tag:
+            return reattached.last
         cells = machine.ledger.read()
         return 'not_begun' if cells.is_whole and tag not in cells.tags else None
 
     def release(self) -> None:
-        """Give the session's name back."""
-        if self._name is not None:
-            self._name.release()
-            self._name = None
+        """Give the session's lock back."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

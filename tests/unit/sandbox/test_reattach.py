@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from sandbox import SandboxPolicy
-from sandbox.backends.will import Begun, Cells
-from sandbox.kernel.adoption import collected, is_of_last_cell
+from sandbox.backends.detach import Cells, StartedCell
+from sandbox.kernel.reattach import began, collected
 from sandbox.kernel.supervisor import Exit
 from sandbox.kernel.verdict import Ending
 
 POLICY = SandboxPolicy(output_chars=1_000, max_outputs=3)
-LAST = Begun('tag', 'm1', 5.0, 10.0)
+LAST = StartedCell('tag', 'm1', 5.0, 10.0)
 DEAD = Exit(1, 3, None, 0, '')
 
 
@@ -19,18 +19,18 @@ DEAD = Exit(1, 3, None, 0, '')
     ('cells', 'kept', 'end', 'expected'),
     [
         (Cells(1, LAST), {'request': 'm1'}, None, True),
-        (Cells(1, LAST), {'request': 'm0'}, None, 'not_begun'),
-        (Cells(1, LAST), {}, None, 'not_begun'),
+        (Cells(1, LAST), {'request': 'm0'}, None, False),
+        (Cells(1, LAST), {}, None, False),
         (Cells(1, LAST), None, None, None),
         (Cells(1, LAST), None, DEAD, True),
         (Cells(1, LAST, is_same_kernel=False), {'request': ''}, None, None),
         (Cells(1, LAST, is_same_kernel=False), None, DEAD, None),
-        (Cells(1, Begun(None, 'm1', 5.0, 10.0)), {'request': 'm1'}, None, None),
+        (Cells(1, StartedCell(None, 'm1', 5.0, 10.0)), {'request': 'm1'}, None, None),
         (Cells(), {'request': ''}, None, None),
     ],
 )
 def test_what_is_known_of_the_last_cell(cells, kept, end, expected):
-    assert is_of_last_cell(cells, kept, Ending(exit=end)) == expected
+    assert began(cells, kept, Ending(exit=end)) is expected
 
 
 def test_a_cell_is_collected_as_if_it_had_been_seen():

@@ -3,9 +3,9 @@
 ::
 
     <runtime folder>/lagent-<uid>/
-        <digest>.name       locked by the process that has the session of this scope and id
+        <digest>.lock       locked by the process that has the session of this scope and id
         <random>/           one instance, see rendezvous
-            will            whose session it is, and what it takes to speak with it
+            detached        whose session it is, and what it takes to speak with it
             cells           a line for each cell, written before the cell is sent
             orphaned        when a sweep first saw that its owner is dead
 
@@ -24,17 +24,18 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from sandbox.backends.base import Instance
 from sandbox.backends.rendezvous import Rendezvous, runtime_folder
+from sandbox.errors import SandboxError
 from sandbox.owner import Owner
 from sandbox.policy import SandboxPolicy
 
 _SLACK = 15.0  # seconds that an orphan may take to end itself, after its time
 _LARGEST = 1 << 20  # bytes of a ledger, then a new one is begun
-_LARGEST_WILL = 1 << 16
+_LARGEST_RECORD = 1 << 16
 
 
 @dataclass(frozen=True)
-class Will:
-    """What is left to the next owner of an instance.
+class DetachRecord:
+    """What the next owner of an instance needs to know.
 
     Attributes:
         scope: Scope of the session.
@@ -58,29 +59,29 @@ class Will:
         Raises:
             OSError: It could not be written.
         """
-        _write_whole(place.root / 'will', json.dumps(asdict(self)))
+        _write_whole(place.root / 'detached', json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, place: Rendezvous) -> Self | None:
         """Return that of a folder, or None where there is none."""
         try:
-            with (place.root / 'will').open(encoding='ascii') as file:
-                return cls(**json.loads(file.read(_LARGEST_WILL)))
+            with (place.root / 'detached').open(encoding='ascii') as file:
+                return cls(**json.loads(file.read(_LARGEST_RECORD)))
         except (OSError, ValueError, TypeError):
             return None
 
 
-class Name:
-    """The right to the session of a scope and id; it lasts until `release`, or as this process."""
+class SessionLock:
+    """The session of a scope and id is this process' own, until `release` or until it ends."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path, self._descriptor = path, descriptor
 
     @classmethod
     def take(cls, scope: str, session: str) -> Self | None:
-        """Return the right if nobody has it."""
+        """Return the lock if nobody has it."""
         digest = hashlib.sha256(json.dumps([scope, session]).encode()).hexdigest()[:24]
-        path = runtime_folder() / f'{digest}.name'
+        path = runtime_folder() / f'{digest}.lock'
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -102,7 +103,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedCell:
     """A cell that was sent, or was about to be.
 
     Attributes:
@@ -131,7 +132,7 @@ class Cells:
     """
 
     count: int = 0
-    last: Begun | None = None
+    last: StartedCell | None = None
     tags: frozenset[str] = frozenset()
     is_whole: bool = True
     is_same_kernel: bool = True
@@ -143,22 +144,36 @@ class Ledger:
     def __init__(self, place: Rendezvous) -> None:
         self._path = place.root / 'cells'
 
-    def begin(self, begun: Begun) -> None:
-        """Write down that a cell is going to be sent."""
-        self._append(asdict(begun))
+    def begin(self, cell: StartedCell) -> None:
+        """Write down that a cell is going to be sent.
+
+        Raises:
+            SandboxError: It could not be written, so the cell must not be sent.
+        """
+        self._append(asdict(cell))
 
     def new_kernel(self) -> None:
-        """Write down that the kernel is going to be replaced."""
+        """Write down that the kernel is going to be replaced.
+
+        Raises:
+            SandboxError: It could not be written.
+        """
         self._append({'kernel': 'new'})
 
     def _append(self, line: dict[str, Any]) -> None:
         # What was not written to its end was not sent: the next line does not go on with it.
         data = f'\n{json.dumps(line)}'.encode()
-        with self._path.open('ab') as file:
-            if file.tell() + len(data) > _LARGEST:
-                file.truncate(0)
-                data = b'{"cut": true}' + data
-            file.write(data)
+        try:
+            with self._path.open('ab') as file:
+                if file.tell() + len(data) > _LARGEST:
+                    file.truncate(0)
+                    data = b'{"cut": true}' + data
+                file.write(data)
+        except OSError as error:
+            raise SandboxError(
+                f'What the sandbox is going to do could not be written down, so nothing was run: '
+                f'{error}.'
+            ) from error
 
     def read(self) -> Cells:
         """Return what it says."""
@@ -170,7 +185,7 @@ class Ledger:
         for line in lines:
             with contextlib.suppress(ValueError):
                 entries.append(json.loads(line))
-        cells = [Begun(**entry) for entry in entries if 'request' in entry]
+        cells = [StartedCell(**entry) for entry in entries if 'request' in entry]
         return Cells(
             count=len(cells),
             last=cells[-1] if cells else None,
@@ -181,11 +196,11 @@ class Ledger:
 
 
 @runtime_checkable
-class Lasting(Protocol):
-    """An instance that can outlive its owner and be taken over."""
+class SupportsDetach(Protocol):
+    """An instance that can outlive its owner."""
 
-    def bequeath(self, will: Will) -> Ledger:
-        """Leave it to the next owner; return where its cells are written down.
+    def detach(self, record: DetachRecord) -> Ledger:
+        """Let it outlive this process; return where its cells are written down.
 
         Raises:
             OSError: That could not be written.
@@ -194,7 +209,7 @@ class Lasting(Protocol):
 
 
 @runtime_checkable
-class Adopting(Protocol):
+class SupportsReattach(Protocol):
     """A back end whose instances can outlive their owner."""
 
     def made_as(self, policy: SandboxPolicy) -> str:
@@ -205,7 +220,7 @@ class Adopting(Protocol):
         """
         ...
 
-    async def adopt(self, place: Rendezvous, will: Will) -> Instance:
+    async def reattach(self, place: Rendezvous, record: DetachRecord) -> Instance:
         """Return the instance of a folder that this process owns now.
 
         Raises:
@@ -214,29 +229,29 @@ class Adopting(Protocol):
         ...
 
 
-def heirless(scope: str, session: str) -> list[tuple[Rendezvous, Will]]:
+def orphans_of(scope: str, session: str) -> list[tuple[Rendezvous, DetachRecord]]:
     """Return the instances of a session whose owner died on this run of the machine's kernel.
 
-    The caller has the session's `Name`.
+    The caller has the session's `SessionLock`.
     """
     found = []
     for root in runtime_folder().iterdir():
         place = Rendezvous(root)
-        will = Will.read(place)
-        if will is not None and (will.scope, will.session) == (scope, session):
+        record = DetachRecord.read(place)
+        if record is not None and (record.scope, record.session) == (scope, session):
             owner = place.owner()
             if owner is not None and owner.state() == 'dead':
-                found.append((place, will))
+                found.append((place, record))
     return found
 
 
 def take_over(place: Rendezvous) -> None:
-    """Make this process the owner; it has the session's `Name`."""
+    """Make this process the owner; it has the session's `SessionLock`."""
     _write_whole(place.root / 'owner', f'{Owner.current()}\n')
     (place.root / 'orphaned').unlink(missing_ok=True)
 
 
-def is_waiting(place: Rendezvous, will: Will, owner: Owner | None) -> bool:
+def is_waiting(place: Rendezvous, record: DetachRecord, owner: Owner | None) -> bool:
     """Tell whether an instance whose owner is dead may still be taken over.
 
     Its time is counted from when that was first seen.
@@ -251,7 +266,7 @@ def is_waiting(place: Rendezvous, will: Will, owner: Owner | None) -> bool:
         since = now
         with contextlib.suppress(OSError):
             _write_whole(mark, repr(now))
-    return now - since < will.seconds + _SLACK
+    return now - since < record.seconds + _SLACK
 
 
 def _write_whole(path: Path, text: str) -> None:
