@@ -221,11 +221,11 @@ def test_the_last_of_two_runs_stops_the_engine(machine: Path) -> None:
     script = str(machine / 'scripts' / 'with-docker.sh')
     around = f"""
         cd {machine}
-        mkfifo begun first second
-        {script} bash -c 'echo >begun; read <first' & one=$!
-        read <begun
-        {script} bash -c 'echo >begun; read <second; pgrep -xc dockerd' & two=$!
-        read <begun
+        mkfifo one two first second
+        {script} bash -c 'echo >one; read <first' & one=$!
+        read <one
+        {script} bash -c 'echo >two; read <second; pgrep -xc dockerd' & two=$!
+        read <two
         echo >first; wait $one; echo first $?
         echo >second; wait $two; echo second $?
         pgrep -xc dockerd
