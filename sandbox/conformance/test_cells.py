@@ -198,6 +198,11 @@ def test_top_level_await(shared: Sandbox) -> None:
     assert result.stdout == '9\n' or 'await main()' in result.text
 
 
+@expectation()
+def test_the_help_of_ipython_is_output(shared: Sandbox) -> None:
+    assert 'Return the number of items in a container.' in shared.execute('len?').text
+
+
 @expectation(18)
 def test_clear_and_update(shared: Sandbox) -> None:
     code = "from IPython.display import clear_output\nprint('old')\nclear_output()\nprint('new')"
