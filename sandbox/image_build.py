@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from textwrap import shorten
@@ -46,6 +47,7 @@ STAGE_LABEL = 'lagent.sandbox.stage'
 _PULL_STALL = 30.0
 BUILD_STALL = 600.0
 _LONGEST_RUN = 3600.0
+_PATIENCE = 10.0  # seconds in which a program that is ended may clean up
 _PROBE = (
     'import json, platform, sys; '
     'print(json.dumps([*sys.version_info[:2], platform.machine(), *platform.libc_ver()]))'
@@ -84,7 +86,7 @@ def build_image(
         _build_variant(base, variant, tag, progress)
     else:
         if base is not None:
-            _check_base(tag, resolve_base(base, progress=progress))
+            _check_base(tag, BOOTSTRAP_IMAGE if base == BOOTSTRAP else base)
         if not wishes:
             progress(f'{tag} is there already')
     if not wishes:
@@ -110,14 +112,18 @@ def _build_variant(base: str | None, variant: Variant, tag: str, progress: Progr
 
 
 def _check_base(tag: str, base: str) -> None:
-    """Refuse an image that is there already if it does not begin with what a base now has."""
+    """Refuse an image that is there already, and built on another base than this one is now."""
     with engine() as client:
         image = client.images.get(tag)
-        layers, below = (
-            each.attrs['RootFS'].get('Layers') or [] for each in (image, client.images.get(base))
-        )
-    if layers[: len(below)] != below:
         old = image.labels.get(f'{DIGEST_LABEL}.base', 'another image')
+        fits = old == base
+        if exists(client, base):  # what it was called says less than what it consists of
+            layers, below = (
+                each.attrs['RootFS'].get('Layers') or []
+                for each in (image, client.images.get(base))
+            )
+            fits = layers[: len(below)] == below
+    if not fits:
         raise SandboxError(
             f'{tag} is there already, but built on {old}, and not on {base} as it is now.',
             hint=f'Remove it, then build again: docker rmi {tag}',
@@ -265,7 +271,8 @@ def run(command: list[str], progress: Progress) -> None:
         start_new_session=True,  # it is ended together with all it has started
     ) as process:
         assert process.stdout is not None
-        late = threading.Timer(_LONGEST_RUN, _kill, (process,))
+        deadline = time.monotonic() + _LONGEST_RUN
+        late = threading.Timer(_LONGEST_RUN, _end, (process,))
         late.start()
         try:
             for line in process.stdout:
@@ -274,10 +281,10 @@ def run(command: list[str], progress: Progress) -> None:
                     progress(text)
             process.wait()
         finally:
-            was_late = not late.is_alive()
+            was_late = time.monotonic() >= deadline
             late.cancel()
             if process.poll() is None:
-                _kill(process)
+                _end(process)
     if was_late:
         lines.append(f'It was ended after {_LONGEST_RUN:g} s.')
     if was_late or process.returncode:
@@ -288,9 +295,13 @@ def run(command: list[str], progress: Progress) -> None:
         )
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a command and all it has started, which may first remove what they have made."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE)
 
 
 def write_context(target: IO[bytes], files: Iterable[tuple[str, Path]], wheels: Path) -> None:

@@ -97,7 +97,7 @@ class SandboxPolicy:
             and left out.
         model_text_chars: Length of `ExecutionResult.text`, what a model is shown.
         max_file_bytes: Largest file that goes in or out, in bytes.
-        max_files: Files that a listing names, and that are looked at after a cell.
+        max_files: Files and folders that a listing names, and that are looked at after a cell.
         preload: Modules to import in the process that kernels are forked from, such as
             `('numpy', 'pandas', 'matplotlib.pyplot')`. Kernels that start later, after a restart or
             in a pool, find them loaded. It costs their memory, and time in the background.

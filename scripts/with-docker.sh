@@ -4,8 +4,9 @@
 #   scripts/with-docker.sh COMMAND...
 #
 # An engine that runs already is used and left alone. Where there is none: root on Debian gets one
-# installed and started, and it is stopped again when the command ends, however it ends, and with it
-# the last command that uses it; anybody else is told what to do. One that is started here knows gVisor as a runtime, if that is installed.
+# installed and started, and it is stopped again when the last command that uses it ends, however it
+# ends; anybody else is told what to do. One that is started here knows gVisor as a runtime, if that
+# is installed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,10 @@ from hypothesis import settings
 # How long one example takes says something about the machine, not about the code.
 settings.register_profile('lagent', settings(), deadline=None)
 settings.load_profile('lagent')
+
+# A shell starts what it runs in the background with interrupts ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / '.cache' / 'models' / 'SmolLM2-135M-Instruct'

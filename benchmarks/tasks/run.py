@@ -232,7 +232,7 @@ def try_one(
     own = nullcontext(session) if session else _session(interpreter, task.id)
     with own as name, run_context(name, limits) as context:
         judged = _asked(analyst, task, data)
-        usage, seconds = context.usage, time.monotonic() - context.started
+        usage, seconds = context.usage, time.monotonic() - context.usage.started
     return Result(
         id=task.id,
         theme=task.theme,

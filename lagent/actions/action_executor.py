@@ -16,6 +16,7 @@ from lagent.actions.closing import AsyncClosing, Closing, close_all
 from lagent.actions.function_tool import as_tool
 from lagent.actions.hooked import AsyncResponder, Responder, settle
 from lagent.actions.toolbox import Action, Toolbox
+from lagent.concurrency import gather
 from lagent.effects import Effect, within
 from lagent.errors import CONTROL_ERRORS, LagentError, NotDone, RepeatedCall
 from lagent.flow import Flow, arun, call, run
@@ -296,7 +297,7 @@ class AsyncActionExecutor(AsyncClosing, AsyncResponder, ActionExecutor):
         return call(asyncio.to_thread, tool, parameters, api)
 
     def _all(self, flows: list[Flow[Any]]) -> Flow[list[Any]]:
-        return call(_arun_all, branched(flows))
+        return call(gather, arun, branched(flows), _MAX_PARALLEL)
 
 
 def _run_all(flows: list[Flow[Any]]) -> list[Any]:
@@ -314,21 +315,6 @@ def _run_all(flows: list[Flow[Any]]) -> list[Any]:
     finally:
         # After an interrupt nobody waits for a tool, which can't be ended from here.
         pool.shutdown(wait=awaits_running, cancel_futures=True)
-
-
-async def _arun_all(flows: list[Flow[Any]]) -> list[Any]:
-    slots = asyncio.Semaphore(_MAX_PARALLEL)
-
-    async def one(flow: Flow[Any]) -> Any:
-        async with slots:
-            return await arun(flow)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(flow)) for flow in flows]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 def _request(content: Any) -> _Request:

@@ -71,6 +71,7 @@ class Sandboxes(Closing):
             'warm': warm or None,
             'unsafe': unsafe or None,
             'survival': survival,
+            'workspace': workspace,
         }
         self._options = {name: value for name, value in options.items() if value is not None}
         if manager is not None and (own := [*self._options]):
@@ -82,8 +83,10 @@ class Sandboxes(Closing):
             self.policy = manager.policy
         self.tighten = tighten
         self.initial_files = _paths(files)
+        self._options.pop('workspace', None)
         if workspace is not None and backend in (None, 'docker'):
             self._options['backend'] = sandbox.DockerBackend(image=image, workspace=workspace)
+            self._options.pop('image', None)  # that back end has it
         of_manager = survival if manager is None else getattr(manager, 'survival', None)
         self._survives = of_manager is not None
         self._manager = manager

@@ -67,7 +67,7 @@ class Agent(Layer):
     llm: Any = None
     redactor: 'Redactor | None' = None
     _part_names: ClassVar[frozenset[str]] = frozenset({'llm'})
-    _owns_llm = False
+    _own_llm: Any = None
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Agent(Layer):
         super().__init__(hooks)
         self.name = name or type(self).__name__
         self.llm = create_object(llm)
-        self._owns_llm = self.llm is not llm
+        self._own_llm = None if self.llm is llm else self.llm
         self.template = template
         self.memory = None if memory is None else MemoryManager(memory, max_sessions)
         self.max_sessions = max_sessions
@@ -229,7 +229,8 @@ class Agent(Layer):
 
     def _own_parts(self) -> list[Any]:
         # A model that was given may be another agent's as well, and is slow to load.
-        return [part for part in super()._own_parts() if self._owns_llm or part is not self.llm]
+        given = None if self.llm is self._own_llm else self.llm
+        return [part for part in super()._own_parts() if part is not given]
 
     def _turn(
         self,

@@ -38,15 +38,15 @@ class GrowingReply:
             text: the whole text so far. A `Completion` is kept as it is.
 
         Returns:
-            What it adds.
+            What it adds; all of it where the model has taken back what it said.
         """
         grows = text.startswith(self.text)
-        added = str(text[len(self.text) :])
+        added = str(text[len(self.text) :] if grows else text)
         self.text, self._whole = text, _UNPARSED
         if self._streaming is not None:
             if not grows:  # a model may take back what it has said
                 self._streaming = StreamParser(self.parser)
-            self._streaming.feed(added if grows else str(text))
+            self._streaming.feed(added)
         return added
 
     def partial(self) -> Any:

@@ -2,14 +2,18 @@
 
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
+from contextvars import ContextVar
 from reprlib import recursive_repr
 from typing import Any, ClassVar, Self
 
+from lagent._variables import reset
 from lagent.actions.closing import Closing, close_all
 from lagent.agents.state import StateDict
 from lagent.flow import Flow
 from lagent.hooks import Hookable
 from lagent.memory import Memory, MemoryManager
+
+_closing_layers: ContextVar[frozenset[int]] = ContextVar('closing_layers', default=frozenset())
 
 
 class Layer(Closing, Hookable):
@@ -31,7 +35,6 @@ class Layer(Closing, Hookable):
     memory: MemoryManager | None = None
     _agents: dict[str, 'Layer']
     _part_names: ClassVar[frozenset[str]] = frozenset()
-    _is_closing = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Prepare the register of children."""
@@ -178,13 +181,14 @@ class Layer(Closing, Hookable):
         return [part for _, part in self._parts()]
 
     def _closing(self) -> Flow[None]:
-        if self._is_closing:  # it is below itself
+        above = _closing_layers.get()
+        if id(self) in above:  # it is below itself
             return
-        self._is_closing = True
+        token = _closing_layers.set(above | {id(self)})
         try:
             yield from close_all(self._own_parts())
         finally:
-            self._is_closing = False
+            reset(_closing_layers, token)
 
     def _memories(self) -> Iterator[tuple[str, MemoryManager]]:
         for path, layer in self.named_layers():

@@ -42,6 +42,6 @@ def given_limit(
     if not isinstance(error, LimitExceeded):
         return None
     around = [] if outer is None else [*outer.usage.charged()]
-    reached = next((usage for usage in around if usage is error.usage), context.usage)
+    reached = error.usage or context.usage
     gives = is_outermost or all(usage is not reached for usage in around)
     return error if gives and reached.limits.on_limit == 'return' else None

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Hashable
-from functools import lru_cache
 from typing import Any
 
 from lagent.llms import BaseLLM
@@ -27,7 +26,6 @@ def session_argument(method: Callable[..., Any], session_id: Hashable) -> dict[s
     return {name: session_id} if name else {}
 
 
-@lru_cache(256)
 def _parameter(function: Callable[..., Any], is_bound: bool) -> str | None:
     """The name of the parameter; ``''`` where keywords are gathered, and None without any."""
     try:

@@ -65,7 +65,8 @@ def _streamed(effect: Effect, chat: Callable[..., Any], *args: Any, **kwargs: An
 
     def show(chunk: tuple[Any, str, Any]) -> tuple[Any, str, Any]:
         nonlocal said
-        if delta := chunk[1][len(said or '') :]:
+        before = said if said and chunk[1].startswith(said) else ''
+        if delta := chunk[1][len(before) :]:
             emit(str(delta))
         said = chunk[1]
         return chunk

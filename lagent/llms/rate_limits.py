@@ -173,8 +173,9 @@ class RateLimits:
                     return
                 running = self._running
             left = deadline - self._clock()
-            # One that runs may leave sooner than that, or cost less than was estimated.
-            if left <= 0 or (wait is not None and wait > left and not running):
+            # One that runs may cost less than was estimated.
+            may_shorten = running and self.tokens_per_minute and not self.held(waiter.key)
+            if left <= 0 or (wait is not None and wait > left and not may_shorten):
                 self._refuse(waiter.ticket)
             await self._pause(waiter, left if wait is None else min(wait, left))
 

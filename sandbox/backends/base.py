@@ -91,11 +91,11 @@ class Reporter(Protocol):
 
 @runtime_checkable
 class Process(Protocol):
-    """An instance that is a process of the host."""
+    """An instance that may be a process of the host."""
 
     @property
-    def pid(self) -> int:
-        """Its process id."""
+    def pid(self) -> int | None:
+        """Its process id, or None if it is none."""
         ...
 
 

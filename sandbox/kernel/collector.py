@@ -208,8 +208,11 @@ class Collector:
             return
         self._bytes_room += self._charged.pop(name, 0)
         new = self._rich('display', content)
-        for index in places:
-            self._entries[index] = new
+        *others, last = places
+        self._entries[last] = new
+        for index in reversed(others):
+            del self._entries[index]  # it is charged once, so it is kept once
+        self._outputs += len(others)
         self._emit(new)
 
     def _on_result(self, content: dict[str, Any]) -> None:

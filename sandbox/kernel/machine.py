@@ -186,9 +186,9 @@ class KernelMachine:
         """Run one cell for at most `limit` seconds; setting `stop` ends it early."""
         assert self._client is not None
         collector = Collector(self._policy, listener, spill)
-        ending = self._ending = Ending()
         begins = functools.partial(self._begins, tag, limit) if self.ledger else None
         cell = self._client.execute(code, collector, begins)
+        ending = self._ending = Ending()  # not before: what cannot be written down does not run
         watch = Watch(cell, self._supervisor, self._client, stop)
         try:
             await self._see_through(watch, ending, limit)
@@ -263,11 +263,11 @@ class KernelMachine:
                 unfit for another one, too.
             SandboxLost: The sandbox is gone.
         """
+        if self.ledger is not None:
+            self.ledger.new_kernel()  # where that cannot be written, the old one stays
         if self._client is not None:
             await self._client.close()
             self._client = None
-        if self.ledger is not None:
-            self.ledger.new_kernel()
         try:
             async with asyncio.timeout(self._policy.start_timeout):
                 # First nobody is left who could write into the folder of sockets.

@@ -20,15 +20,14 @@ class Spill:
 
     Attributes:
         complete: Whether nothing had to be left out.
-        failure: Why the host could not keep a text that it had begun to keep, or nothing.
     """
 
     def __init__(self, limit: int) -> None:
         self.complete = True
-        self.failure = ''
         self._limit = self._room = limit
         self._files: dict[str, IO[bytes]] = {}
         self._wanted: list[str] = []
+        self._failures: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +62,13 @@ class Spill:
         for name in list(self._files):
             self._close(name)
         self._wanted.clear()
-        self._room, self.complete, self.failure = self._limit, True, ''
+        self._failures.clear()
+        self._room, self.complete = self._limit, True
+
+    @property
+    def failure(self) -> str:
+        """Why the host has not kept a text that a result does not hold all of, or nothing."""
+        return next((self._failures[name] for name in self._wanted if name in self._failures), '')
 
     def wanted(self) -> Iterator[tuple[str, int, IO[bytes]]]:
         """Yield name, size in bytes, and file of each stream that a result does not hold."""
@@ -72,6 +77,7 @@ class Spill:
                 try:
                     size = file.seek(0, 2)  # writes what a buffer still holds
                     file.seek(0)
+                    file.fileno()  # puts it on the disk, so that a full one is noticed here
                 except OSError as error:
                     self._give_up(name, error)
                 else:
@@ -83,7 +89,7 @@ class Spill:
         return self._files[name]
 
     def _give_up(self, name: str, error: OSError) -> None:
-        self.failure = error.strerror or str(error)
+        self._failures[name] = error.strerror or str(error)
         self.complete = False
         self._close(name)
 

@@ -50,7 +50,8 @@ TOOL_PARSERS = [
     ToolParser('t', begin='```\n', end='```\n'),
     InterpreterParser(),
     PluginParser(),
-    MixedToolParser(parsers=[PluginParser(), InterpreterParser(), CodeParser()]),
+    MixedToolParser(parsers=[PluginParser(), InterpreterParser()]),
+    MixedToolParser(parsers=[PluginParser(), CodeParser()]),
 ]
 CODE_PARSERS = [
     CodeParser(),

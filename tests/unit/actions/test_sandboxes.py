@@ -25,6 +25,7 @@ class Manager:
         {'warm': 1},
         {'unsafe': True},
         {'survival': Survival('name', 60)},
+        {'workspace': '/w'},
     ],
 )
 def test_what_a_manager_decides_cannot_be_given_beside_it(cls, given):
@@ -32,6 +33,11 @@ def test_what_a_manager_decides_cannot_be_given_beside_it(cls, given):
     with pytest.raises(ValueError, match=f'have their own {next(iter(given))}'):
         cls(manager=manager, **given)
     assert cls(manager=manager).policy.network == 'full'
+
+
+def test_an_image_and_a_workspace_go_together(tmp_path):
+    with Interpreter(image='mine', workspace=str(tmp_path)) as interpreter:
+        assert interpreter._sandboxes() is not None
 
 
 @pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])

@@ -137,6 +137,9 @@ def test_a_model_is_closed_by_who_made_it():
     with Agent({'type': Model}) as agent, Coder({'type': Model}, Interpreter(**FAKE)) as coder:
         pass
     assert (given.closed, agent.llm.closed, coder.agent.llm.closed) == (0, 1, 1)
+    agent.llm = given
+    agent.close()
+    assert given.closed == 0
 
 
 @pytest.mark.parametrize('cls', [Coder, AsyncCoder])

@@ -18,11 +18,13 @@ from lagent.llms import (
     AsyncGPTAPI,
     AsyncLMDeployClient,
     AsyncScriptedModel,
+    BaseLLM,
     Completion,
     LMDeployClient,
     ScriptedModel,
     Usage,
 )
+from lagent.llms.effect import model_stream
 from lagent.llms.recorded import AsyncRecordedModel, RecordedModel
 from lagent.schema import ModelStatusCode
 
@@ -115,3 +117,16 @@ def test_a_stream_by_hand_is_recorded(recorded: type, tmp_path: Path) -> None:
         assert ByHand(ScriptedModel(['Hello'], path='m'))('q').content == 'Hello'
     with replay(path):
         assert ByHand(recorded('m'))('q').content == 'Hello'
+
+
+def test_a_stream_that_begins_again_is_told_from_its_beginning() -> None:
+    class Restarting(BaseLLM):
+        @model_stream
+        def stream_chat(self, inputs: Any, **_: Any) -> Any:
+            for text in ('Hello wor', 'He', 'Help me'):
+                yield ModelStatusCode.STREAM_ING, text, None
+
+    heard: list[Event] = []
+    with subscribe(heard.append):
+        read(Restarting('m').stream_chat(ASK))
+    assert [event.data for event in heard if event.type == 'delta'] == ['Hello wor', 'He', 'lp me']

@@ -162,6 +162,14 @@ async def test_the_wait_is_bounded_and_a_hopeless_one_is_not_begun() -> None:
     await begin(busy)
 
 
+async def test_what_no_running_request_can_shorten_is_refused_at_once() -> None:
+    shared, clock = limits(1, max_wait=30)
+    async with shared.slot():
+        with pytest.raises(RateLimited):
+            await begin(shared)
+    assert clock.slept == []
+
+
 def test_sessions_of_several_threads_share_them() -> None:
     shared = RateLimits(concurrency=1)
     inside: list[int] = []

@@ -169,6 +169,16 @@ def test_an_update_replaces_a_display():
     assert texts(collector) == [('display', '2'), ('stdout', 'x')]
 
 
+def test_what_is_shown_in_several_places_is_updated_in_the_last_and_kept_once():
+    named = {'transient': {'display_id': 'a'}}
+    shown = ('display_data', {'data': {'text/plain': '1'}, **named})
+    other = ('display_data', {'data': {'text/plain': 'other'}})
+    update = ('update_display_data', {'data': {'text/plain': '2'}, **named})
+    collector = collect(shown, other, shown, update)
+    assert texts(collector) == [('display', 'other'), ('display', '2')]
+    assert collector.truncated().outputs == 1
+
+
 def test_an_update_of_an_earlier_cell_is_shown():
     update = {'data': {'text/plain': '2'}, 'transient': {'display_id': 'old'}}
     assert texts(collect(('update_display_data', update))) == [('display', '2')]

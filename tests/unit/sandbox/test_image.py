@@ -148,6 +148,15 @@ def test_a_command_that_does_not_end_is_ended_with_all_it_has_started(monkeypatc
     assert time.monotonic() - began < 30
 
 
+def test_a_command_that_is_ended_may_clean_up(monkeypatch, tmp_path):
+    monkeypatch.setattr(image_build, '_LONGEST_RUN', 0.5)
+    left = tmp_path / 'left'
+    script = f'trap "rm {left}; exit 1" TERM; touch {left}; sleep 60 & wait'
+    with pytest.raises(SandboxError, match=r'ended after 0\.5 s'):
+        image_build.run(['sh', '-c', script], lambda _: None)
+    assert not left.exists()
+
+
 class Image:
     def __init__(self, *layers: str) -> None:
         self.attrs = {'RootFS': {'Layers': list(layers)}}
@@ -175,6 +184,22 @@ def test_an_image_that_is_there_has_the_base_that_is_named(monkeypatch, base, la
     with pytest.raises(SandboxError, match=f'built on old:1, and not on {base}') as caught:
         image.build_image(base)
     assert f'docker rmi {image.image_tag()}' in caught.value.hint
+
+
+def test_an_image_that_is_there_needs_no_base(monkeypatch):
+    class Engine(FakeEngine):
+        @property
+        def images(self):
+            return self
+
+        def get(self, name):
+            return Image('a')
+
+    monkeypatch.setattr(image_build, 'exists', lambda client, name: name == image.image_tag())
+    monkeypatch.setattr(image_build, 'engine', Engine)
+    assert image.build_image('old:1') == image.image_tag()
+    with pytest.raises(SandboxError, match='built on old:1, and not on lagent-sandbox-base'):
+        image.build_image('bootstrap')
 
 
 def test_a_base_cannot_be_made_without_the_tools(monkeypatch):

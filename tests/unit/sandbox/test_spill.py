@@ -159,3 +159,30 @@ def test_a_full_disk_of_the_host_costs_the_whole_text_and_nothing_else():
     )
     said = "([], ['the full output could not be kept in a file (File too large)']) False"
     assert done.stdout.strip() == said
+
+
+SMALL_TEXTS = """
+import asyncio, resource, signal
+from sandbox.outputs import Outputs
+from sandbox.policy import SandboxPolicy
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+outputs = Outputs(SandboxPolicy())
+with outputs.begin() as spill:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, resource.RLIM_INFINITY))
+    spill.add('stdout', 'x' * 200_000)  # into memory
+    spill.want('stdout')
+    print(asyncio.run(outputs.keep(None, spill)))
+with outputs.begin() as spill:
+    spill.add('stderr', 'x' * 300_000)
+    print(asyncio.run(outputs.keep(None, spill)))
+"""
+
+
+def test_the_hosts_disk_is_blamed_where_it_is_to_blame_and_only_for_what_is_missed():
+    done = subprocess.run(
+        [sys.executable, '-c', SMALL_TEXTS], capture_output=True, text=True, timeout=60, check=True
+    )
+    missed, nothing = done.stdout.splitlines()
+    assert missed == "([], ['the full output could not be kept in a file (File too large)'])"
+    assert nothing == '([], [])'
