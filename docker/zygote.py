@@ -200,12 +200,20 @@ class Server:
         """Import modules, one at a time: a kernel must not have to wait for them all."""
         if not self._tried:
             leave_home()
+        are_new = False
         for name in modules:
             while _is_readable(self._channel):
                 if not self._serve_one():
                     return
             if name not in self._tried:
-                self._tried[name] = attempt(name)
+                self._tried[name], are_new = attempt(name), True
+        if are_new:  # and not whenever a new kernel asks, which then runs its first cell
+            self._make_ready()
+        failed = {name: self._tried[name] for name in modules if self._tried[name]}
+        self._tell({'preloaded': failed})
+
+    def _make_ready(self) -> None:
+        """Do once what every kernel would have to do, and see that one can be forked."""
         self._load('kernel').rehearse()
         draw()
         gc.freeze()
@@ -213,8 +221,6 @@ class Server:
         if threads() > 1:
             self._tell({'preloaded': {'': 'a library has left a thread behind'}})
             sys.exit(1)  # the next kernel comes from a process without it
-        failed = {name: self._tried[name] for name in modules if self._tried[name]}
-        self._tell({'preloaded': failed})
 
 
 def attempt(name: str) -> str:
