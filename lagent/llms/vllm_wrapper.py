@@ -160,7 +160,13 @@ class VllmModel(TokenDialogs, BaseLLM):
                 with self._adapters.loading(adapter):
                     self.model.llm_engine.add_lora(adapter)
             prompts = [prompt for prompt, _ in jobs]
-            outputs = self.model.generate(prompts, sampling, use_tqdm=False, lora_request=adapter)
+            try:
+                outputs = self.model.generate(
+                    prompts, sampling, use_tqdm=False, lora_request=adapter
+                )
+            except BaseException:
+                self._abort_all()
+                raise
         replies = [
             reply_of(output, opening, params, started, return_dict=return_dict)
             for output, (_, opening) in zip(outputs, jobs, strict=True)
@@ -170,6 +176,11 @@ class VllmModel(TokenDialogs, BaseLLM):
         if listening():
             emit(str(replies[0]))
         return replies[0]
+
+    def _abort_all(self) -> None:
+        """Leave nothing in the engine that the next call would go on with, and be answered."""
+        engine = self.model.llm_engine
+        engine.abort_request(list(engine.output_processor.request_states), internal=True)
 
     @staticmethod
     def _jobs(inputs: Any) -> tuple[list[tuple[Any, str]], bool]:

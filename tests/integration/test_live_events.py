@@ -54,7 +54,7 @@ def test_output_is_told_as_it_is_printed(ask: Callable[[], None]) -> None:
     texts: list[Any] = [event.data.text for _, event in printed]
     assert [event.data.kind for _, event in printed] == ['stdout', 'stdout', 'result']
     assert texts == ['begun\n', 'done\n', '42']
-    assert ended - printed[0][0] >= PAUSE, 'the output was held back until the cell had ended'
+    assert ended - printed[0][0] > PAUSE / 2, 'the output was held back until the cell had ended'
     assert begun <= printed[0][0]
     reply = next(event for _, event in heard if event.type == 'end')
     assert reply.data.usage.completion_tokens == 5

@@ -173,6 +173,25 @@ def test_a_prompt_longer_than_the_context(llm: VllmModel) -> None:
     assert llm.chat(ASK).finish_reason == 'length', 'the engine goes on'
 
 
+def test_a_call_that_is_broken_off_leaves_nothing_behind(
+    llm: VllmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = llm.model.llm_engine
+    with monkeypatch.context() as patch:
+        steps = iter([engine.step])
+
+        def step() -> Any:
+            for once in steps:
+                return once()
+            raise KeyboardInterrupt
+
+        patch.setattr(engine, 'step', step)
+        with pytest.raises(KeyboardInterrupt):
+            llm.chat([ASK, ASK])
+    assert not engine.has_unfinished_requests()
+    assert llm.chat(ASK).finish_reason == 'length', 'the engine goes on'
+
+
 def test_the_small_real_model(real: VllmModel) -> None:
     france, italy = real.chat(
         [
