@@ -1,6 +1,7 @@
 """VllmModel and AsyncVllmModel: models that vLLM runs."""
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -89,6 +90,10 @@ class VllmModel(TokenDialogs, BaseLLM):
         self._lock = threading.Lock()
 
     def _load(self, arguments: dict[str, Any]) -> Any:
+        # An engine that nobody uses any more ends, when it is collected, what all engines of a
+        # process share. So it goes now; vLLM has hidden what it consists of from the collector.
+        gc.unfreeze()
+        gc.collect()
         return self._vllm.LLM(**arguments)
 
     def tokenize(self, prompts: str) -> list[int]:

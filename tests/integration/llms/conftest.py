@@ -3,7 +3,6 @@
 The tiny one writes noise, at once: good for ids, counts, and how replies end.
 """
 
-import gc
 import os
 import string
 from collections.abc import Iterator
@@ -52,13 +51,6 @@ def engine_environment() -> Iterator[None]:
             if name not in os.environ:
                 patch.setenv(name, value)
         yield
-
-
-@pytest.fixture(scope='module', autouse=True)
-def no_engine_goes_later() -> Iterator[None]:
-    """Collect a module's engines at its end: one that goes takes what all in a process share."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope='session')

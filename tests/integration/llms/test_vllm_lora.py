@@ -79,6 +79,16 @@ def test_an_adapter_changes_what_the_model_writes(
     assert llm.chat(ASK, lora=None) == plain, 'the engine goes on'
 
 
+def test_a_model_that_is_dropped_takes_nothing_from_the_next(tiny_model: Path) -> None:
+    first = VllmModel(str(tiny_model), vllm_cfg=CFG, **GREEDY)
+    reply = first.chat(ASK)
+    del first
+    second = VllmModel(str(tiny_model), vllm_cfg=CFG, **GREEDY)
+    gc.unfreeze()
+    gc.collect()
+    assert second.chat(ASK).token_ids == reply.token_ids
+
+
 @pytest.fixture(scope='module')
 def waiting(tiny_model: Path) -> Iterator[AsyncVllmModel]:
     # A slot more than adapters: for a request without one, vLLM's CPU kernels read the last slot.
