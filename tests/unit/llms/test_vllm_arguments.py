@@ -25,11 +25,16 @@ class Engine:
         self.adapters: list[Any] = []
         self.loaded: list[str] = []
         self.llm_engine = self
+        self.output_processor = SimpleNamespace(request_states={'left': None})
+        self.aborted: list[str] = []
 
     def add_lora(self, request: Any) -> None:
         if request.lora_path == 'missing':
             raise ValueError('No adapter found.')
         self.loaded.append(request.lora_path)
+
+    def abort_request(self, ids: list[str], internal: bool) -> None:
+        self.aborted += ids
 
     def generate(
         self, prompts: list[Any], params: dict[str, Any], *, lora_request: Any, use_tqdm: bool
@@ -162,8 +167,10 @@ def test_a_meta_template_writes_the_dialog() -> None:
 
 
 def test_a_prompt_that_is_too_long() -> None:
+    llm = VllmModel('m')
     with pytest.raises(ContextOverflow, match='maximum model length'):
-        VllmModel('m').generate('too long')
+        llm.generate('too long')
+    assert llm.model.aborted == ['left']
 
 
 def test_without_vllm_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
