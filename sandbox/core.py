@@ -37,23 +37,7 @@ Source = Callable[[SandboxPolicy, str], Awaitable[Machine]]
 
 
 class Session:
-    """What both faces share: the state of a session and the one way through it.
-
-    It belongs to the process that made it: in a forked child every call raises `SandboxError`, and
-    `close()` does nothing.
-
-    Args:
-        policy: What the sandbox may use and do.
-        backend: `'docker'`, `'bubblewrap'`, `'auto'`, `'local'`, `'fake'`, or a back end.
-        image: Kernel image of the Docker back end; the one of this version if None.
-        id: Name of the session, for people and logs; made up if None.
-        unsafe: Consent to a back end that isolates nothing (`'local'`).
-        survival: Lets the sandbox outlive this program for a while, so that a session of the same
-            id has it again; see `Survival`.
-
-    Raises:
-        ValueError: There is no such back end, or an argument does not fit it.
-    """
+    """What both faces share: the state of a session and the one way through it; see `Sandbox`."""
 
     def __init__(
         self,

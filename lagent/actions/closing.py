@@ -2,14 +2,15 @@
 
 import inspect
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any
 
 from lagent.actions.hooked import settle
 from lagent.flow import BlockingCall, Flow, arun, run
+from lagent.utils.closable import AsyncClosable, Closable
 
 
-class Closing:
-    """Something that is closed, by `close` or at the end of a ``with`` block."""
+class Closing(Closable):
+    """Something that a flow closes."""
 
     def close(self) -> None:
         """Close what it has: sandboxes, tools, layers below it, and models that it made.
@@ -21,28 +22,13 @@ class Closing:
     def _closing(self) -> Flow[None]:
         raise NotImplementedError
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-
-class AsyncClosing(Closing):
-    """Something whose `close` is a coroutine; it is the end of an ``async with`` block."""
+class AsyncClosing(AsyncClosable, Closing):
+    """Something that a flow closes, awaited."""
 
     async def close(self) -> None:  # type: ignore[override]
         """See `Closing.close`."""
         await arun(self._closing())
-
-    def __enter__(self) -> Self:
-        raise TypeError(f'{type(self).__name__} is closed by a coroutine: use "async with"')
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
 
 class _Close(BlockingCall):

@@ -3,10 +3,13 @@
 import inspect
 from collections.abc import Callable, Hashable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from lagent.llms import BaseLLM
 
 _NAMES = ('session_ids', 'session_id')
+# To read a signature takes as long as a whole step of an agent around its model.
+_signatures: WeakKeyDictionary[Callable[..., Any], inspect.Signature] = WeakKeyDictionary()
 
 
 def session_argument(method: Callable[..., Any], session_id: Hashable) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def session_argument(method: Callable[..., Any], session_id: Hashable) -> dict[s
 def _parameter(function: Callable[..., Any], is_bound: bool) -> str | None:
     """The name of the parameter; ``''`` where keywords are gathered, and None without any."""
     try:
-        parameters = [*inspect.signature(function).parameters.values()][1 + is_bound :]
+        parameters = [*_signature(function).parameters.values()][1 + is_bound :]
     except (TypeError, ValueError):
         return None
     named = [each.name for each in parameters if each.name in _NAMES]
@@ -40,3 +43,12 @@ def _parameter(function: Callable[..., Any], is_bound: bool) -> str | None:
     ]
     gathers = any(each.kind is each.VAR_KEYWORD for each in parameters)
     return next(iter([*named, *needed]), '' if gathers else None)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        if function not in _signatures:
+            _signatures[function] = inspect.signature(function)
+        return _signatures[function]
+    except TypeError:  # an object that cannot be a key, or that has no signature
+        return inspect.signature(function)

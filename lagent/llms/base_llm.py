@@ -1,10 +1,11 @@
 """The contract of every model, and prompts for models that complete a text."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, Protocol
 
 from lagent.llms.effect import model_call
 from lagent.schema import ModelStatusCode
+from lagent.utils.closable import AsyncClosable, Closable
 
 Message = dict[str, Any]
 Dialog = str | Sequence[str | Message]
@@ -113,7 +114,7 @@ def find_role(roles: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
     return entry
 
 
-class BaseLLM:
+class BaseLLM(Closable):
     """A model that is asked with messages and answers with a text.
 
     Subclasses provide `generate`, and `stream_chat` where they can stream.
@@ -272,14 +273,8 @@ class BaseLLM:
         hold nothing such. Closing twice does nothing.
         """
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-
-class AsyncBaseLLM(BaseLLM):
+class AsyncBaseLLM(AsyncClosable, BaseLLM):
     """`BaseLLM` for models that are awaited; session ids reach `generate`."""
 
     async def generate(self, inputs: Any, session_ids: Any = None, **gen_params: Any) -> Any:
@@ -331,15 +326,6 @@ class AsyncBaseLLM(BaseLLM):
 
     async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
         """Give back what the model holds, as ``async with`` does; see `BaseLLM.close`."""
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError(f'{type(self).__name__} is closed with "async with", not with "with"')
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
 
 def is_batch(inputs: Any) -> bool:

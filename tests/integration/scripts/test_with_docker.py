@@ -84,12 +84,17 @@ def environment(machine: Path) -> dict[str, str]:
 
 
 def run(machine: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_inside(machine, command(machine, *words))
+
+
+def run_around(machine: Path, around: str) -> subprocess.CompletedProcess[str]:
+    """Run shell code that itself calls the script."""
+    return run_inside(machine, [*NAMESPACE, 'bash', '-c', around])
+
+
+def run_inside(machine: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(machine, *words),
-        env=environment(machine),
-        capture_output=True,
-        text=True,
-        timeout=60,
+        words, env=environment(machine), capture_output=True, text=True, timeout=60
     )
 
 
@@ -127,13 +132,7 @@ def test_an_engine_that_runs_is_left_alone(machine: Path) -> None:
     around = (
         f'dockerd & sleep 0.3; {script} true; echo status $?; kill -0 $! && echo alive; kill $!'
     )
-    done = subprocess.run(
-        [*NAMESPACE, 'bash', '-c', around],
-        env=environment(machine),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_around(machine, around)
     assert done.stdout == 'status 0\nalive\n'
     assert done.stderr == ''
 
@@ -204,13 +203,7 @@ def test_the_engine_of_a_killed_run_is_stopped_by_the_next(machine: Path) -> Non
         f'dockerd & sleep 0.3; (exit) & wait $!; echo "$(pgrep -x dockerd) $!" '
         f'>{machine}/.cache/dockerd.pid; {script} true; echo status $?; pgrep -x dockerd'
     )
-    done = subprocess.run(
-        [*NAMESPACE, 'bash', '-c', around],
-        env=environment(machine),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_around(machine, around)
     assert done.stdout == 'status 0\n'
     assert 'left its Docker engine' in done.stderr
 
@@ -230,13 +223,7 @@ def test_the_last_of_two_runs_stops_the_engine(machine: Path) -> None:
         echo >second; wait $two; echo second $?
         pgrep -xc dockerd
     """
-    done = subprocess.run(
-        [*NAMESPACE, 'bash', '-c', around],
-        env=environment(machine),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_around(machine, around)
     assert done.stdout == 'first 0\n1\nsecond 0\n0\n', done.stderr
     assert done.stderr.count('stopping the Docker engine') == 1
     assert 'the last of them stops it' in done.stderr

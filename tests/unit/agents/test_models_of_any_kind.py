@@ -1,5 +1,6 @@
 """A model is any object with a `chat`; it is told the session if it has a parameter for it."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -88,3 +89,14 @@ async def test_a_model_that_cannot_stream_gives_its_reply_in_one_piece():
 
 def test_what_has_no_signature_is_not_told():
     assert session_argument(dict, 's') == {}
+
+
+def test_a_callable_that_cannot_be_a_key_is_looked_at_as_well():
+    @dataclass
+    class Chat:  # equal by its fields, and so without a hash
+        words: str = 'hello'
+
+        def __call__(self, messages, session_id=None):
+            return self.words
+
+    assert session_argument(Chat(), 's') == {'session_id': 's'}
