@@ -164,7 +164,7 @@ def _place(path: FieldPath) -> str:
 def _load_yaml(path: Path) -> tuple[Any, dict[FieldPath, int]]:
     yaml = require('yaml', 'yaml')
     try:
-        loader = yaml.SafeLoader(path.read_text(encoding='utf-8'))
+        loader = _loader_class(yaml)(path.read_text(encoding='utf-8'))
         try:
             node = loader.get_single_node()
             lines = dict(_lines(node, (), path, set()))
@@ -180,6 +180,23 @@ def _load_yaml(path: Path) -> tuple[Any, dict[FieldPath, int]]:
         raise ConfigError(f'{where}: this is not YAML: {problem}') from error
     except (ValueError, TypeError, RecursionError) as error:  # such as a date without a month
         raise ConfigError(f'{path}: this is not YAML: {error}') from error
+
+
+def _loader_class(yaml: Any) -> Any:
+    """``SafeLoader`` with its own way to make a date.
+
+    The table that the loaders of a process share is changed by libraries (vLLM's choice of
+    ``lm-format-enforcer`` makes dates texts), and a file must not mean something else by what was
+    imported before.
+    """
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        pass
+
+    Loader.add_constructor(
+        'tag:yaml.org,2002:timestamp', yaml.constructor.SafeConstructor.construct_yaml_timestamp
+    )
+    return Loader
 
 
 def _lines(

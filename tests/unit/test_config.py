@@ -214,6 +214,14 @@ def test_a_value_that_yaml_can_not_make_is_told(write):
     assert str(caught.value).startswith(f'{path}: this is not YAML: month must be in 1..12')
 
 
+def test_what_other_libraries_do_to_the_loader_changes_nothing(write, monkeypatch):
+    import yaml
+
+    table = yaml.SafeLoader.yaml_constructors
+    monkeypatch.setitem(table, 'tag:yaml.org,2002:timestamp', table['tag:yaml.org,2002:str'])
+    test_a_value_that_yaml_can_not_make_is_told(write)
+
+
 def test_what_does_not_end_is_refused(write):
     with pytest.raises(ConfigError, match='nested more than'):
         lagent.from_config(write('type: lagent.agents.Agent\ntemplate: &a [*a]\n'))
