@@ -40,8 +40,14 @@ make_venv() {
     patiently 'making .venv' "$python" -m venv --clear .venv
 }
 
-# PYTHONDONTWRITEBYTECODE would make every later import of torch and vLLM three times as slow.
-install() { env -u PYTHONDONTWRITEBYTECODE "$PYTHON_IN_VENV" -m pip install -c requirements/constraints.txt "$@"; }
+# pip compiles on one core, which takes as long as all the rest; and not at all where
+# PYTHONDONTWRITEBYTECODE is set, which would make every import of torch and vLLM three times as slow.
+install() {
+    "$PYTHON_IN_VENV" -m pip install --no-compile -c requirements/constraints.txt "$@" || return
+    # Some packages hold files that are no Python of this version.
+    env -u PYTHONDONTWRITEBYTECODE "$PYTHON_IN_VENV" -m compileall -q -j 0 \
+        "$("$PYTHON_IN_VENV" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
+}
 
 wanted=$(digest)
 for done in $level $higher; do
