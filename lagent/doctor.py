@@ -36,7 +36,7 @@ EXTRAS = {
     'serve': ['fastapi', 'uvicorn'],
     'ray': ['ray'],
     'sql': ['sqlalchemy'],
-    'ui': ['jinja2', 'markdown_it', 'nh3', 'pygments', 'starlette', 'uvicorn'],
+    'ui': ['jinja2', 'latex2mathml', 'markdown_it', 'nh3', 'pygments', 'starlette', 'uvicorn'],
 }
 """The modules that each extra brings."""
 

@@ -7,7 +7,7 @@ text to the templates, or was cleaned, or is served apart with policies that let
 
 from lagent._extras import require
 
-for _module in ('jinja2', 'markdown_it', 'nh3', 'pygments', 'starlette', 'uvicorn'):
+for _module in ('jinja2', 'latex2mathml', 'markdown_it', 'nh3', 'pygments', 'starlette', 'uvicorn'):
     require(_module, 'ui')
 
 from lagent.ui.server import serve  # noqa: E402 - what is missing is told first

@@ -1,8 +1,9 @@
 """A model's Markdown as HTML in which nothing runs, nothing is loaded, and no link is a trap.
 
-HTML in the Markdown is text. Code is highlighted with classes. An image or a link of the session's
-own files leads to the page's download of them; an image of anywhere else is a link, since loading
-it would tell a stranger what is talked about. What comes out is cleaned once more by nh3.
+HTML in the Markdown is text. Code is highlighted with classes, formulas are MathML. An image or a
+link of the session's own files leads to the page's download of them; an image of anywhere else is a
+link, since loading it would tell a stranger what is talked about. What comes out is cleaned once
+more by nh3.
 """
 
 import functools
@@ -19,6 +20,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from lagent.ui import formulas
+
 Linked = Callable[[str], str | None]
 """Gives the address of a file of the session, by what a model calls it; None if it is none."""
 
@@ -26,6 +29,7 @@ _TAGS = {
     *('p', 'br', 'hr', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'ul', 'ol', 'li', 'blockquote'),
     *('table', 'thead', 'tbody', 'tr', 'th', 'td', 'strong', 'em', 's', 'code', 'pre', 'span'),
     *('a', 'img', 'div'),
+    *formulas.TAGS,
 }
 _ATTRIBUTES = {
     'a': {'href', 'target', 'download'},
@@ -36,6 +40,7 @@ _ATTRIBUTES = {
     'th': {'class'},
     'div': {'class'},
     'ol': {'start'},
+    **formulas.ATTRIBUTES,
 }
 # Many lexers take the square of the length, or more, for code that is made for it: so only those
 # that were measured, and how many characters of each take no more than about a second.
@@ -113,6 +118,7 @@ def markdown_html(text: str, linked: Linked) -> Markup:
 @functools.cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt('commonmark', {'html': False}).enable(['table', 'strikethrough'])
+    formulas.add_formulas(parser)
     parser.add_render_rule('fence', _fence)
     parser.add_render_rule('code_block', _fence)
     return parser

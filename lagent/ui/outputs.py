@@ -12,6 +12,7 @@ from typing import Any
 
 from lagent.analysis.sanitize import is_simple, safe_html, styled_html
 from lagent.console import drawn_cell
+from lagent.ui.formulas import is_formula
 from lagent.ui.text import shown
 
 IMAGES = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml')
@@ -222,6 +223,8 @@ class Shown:
             return cls(output.kind, text, markdown=shown(markdown), notes=notes)
         if isinstance(latex := output.data.get('text/latex'), str):
             text = shown(latex)
+            if is_formula(text):
+                return cls(output.kind, text, markdown=text, notes=notes)
         return cls(output.kind, text, notes=notes)
 
 

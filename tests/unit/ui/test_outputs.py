@@ -201,4 +201,6 @@ def test_markdown_and_formulas_are_shown_by_their_sources():
     about = 'IPython.core.display.Markdown object'
     found = seen(Output('display', about, {'text/markdown': '**b**\x1b[0m'}))
     assert found.markdown == '**b**'
-    assert seen(Output('display', about, {'text/latex': '$x$'})).text == '$x$'
+    assert seen(Output('display', about, {'text/latex': '$x$'})).markdown == '$x$'
+    tabular = r'\begin{tabular}{l} a \end{tabular}'
+    assert seen(Output('display', about, {'text/latex': tabular})).text == tabular
