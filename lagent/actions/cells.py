@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from lagent.actions.interpreter import AsyncInterpreter, CellResult, SandboxError, carried
 from lagent.actions.sandbox_sessions import Readiness
+from lagent.actions.sandboxes import AsyncSandboxes
 from lagent.flow import Flow, arun, call
 from lagent.portal import PortalError, get_portal
 
@@ -179,6 +180,10 @@ class Cells(AsyncInterpreter):
     async def _entered(self, session: Hashable | None) -> tuple[Any, CellResult | None]:
         self._loop = asyncio.get_running_loop()
         return await arun(self._prepared_box(session))
+
+    # What a tool does is recorded with its call, and what it does outside of one is not.
+    _restart = AsyncSandboxes._restart
+    _close_session = AsyncSandboxes._close_session
 
     def _is_unprepared(self, box: Any, ready: Readiness) -> bool:
         return not ready.set_up

@@ -9,9 +9,10 @@ from pydantic_core import SchemaSerializer, core_schema
 from lagent.actions.cell_codec import compact, complete
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
-from lagent.actions.resumption import EXECUTE, LOOK, Rebuild, Resumption
+from lagent.actions.resumption import CLOSE, EXECUTE, LOOK, RESTART, Rebuild, Resumption
+from lagent.actions.sandbox_sessions import lasting_name
 from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source, policy_for_data
-from lagent.context import current_context, run_context
+from lagent.context import current_context, resolve_session, run_context
 from lagent.effects import Effect, Ended, emit, listening, mark_not_begun, within
 from lagent.errors import LimitExceeded, NotDone, OutcomeUnknown, RepeatedCall, RunCancelled
 from lagent.flow import Flow, arun, call, each, run
@@ -336,6 +337,27 @@ class Interpreter(Responder, Sandboxes):
 
     def _gave(self, box: Any, sources: Mapping[str, Any]) -> Flow[None]:
         yield from self._resumption.gave(box, sources)
+
+    def _restart(self, session: Hashable | None) -> Flow[None]:
+        return self._throwing_away(RESTART, session)
+
+    def _close_session(self, session: Hashable | None) -> Flow[None]:
+        return self._throwing_away(CLOSE, session)
+
+    def _throwing_away(self, method: str, session: Hashable | None) -> Flow[None]:
+        named, work = lasting_name(resolve_session(session)), self._thrown_away(method)
+        yield from self._beside(method, named, work, session, idempotent=True)
+
+    def _thrown_away(self, method: str) -> Flow[None]:
+        restart, close = super()._restart, super()._close_session
+        do = restart if method == RESTART else close
+        yield from self._resumption.open()
+        if self._resumption.is_left() and (yield from self._open_sandbox(None)) is None:
+            box = yield from self._sandbox(self._sandboxes(), resolve_session(None))
+            if not box.adopted:  # nothing was left, and what is new is not for the next process
+                do = close
+        yield from do(None)
+        yield from self._resumption.threw_away(method)
 
     def _begin_run(self, session: Hashable) -> Flow[None]:
         """The flow that notes, in the journal, what a session has when a recorded run begins."""

@@ -10,6 +10,7 @@ from lagent.actions import given_files, snapshots
 from lagent.actions.sandbox_sessions import lasting_name
 from lagent.context import current_context, resolve_session
 from lagent.flow import Flow, blocking_call, call
+from lagent.journal.contract import Record
 from lagent.journal.errors import NotRecordable
 from lagent.journal.recording import Recording, current_recording
 from lagent.positions import effect_id
@@ -19,8 +20,11 @@ Rebuild = Literal['fresh', 'rerun', 'snapshot']
 
 EXECUTE, LOOK = 'execute', 'look'
 """What the program's own cells are called behind the interpreter's name."""
+RESTART, CLOSE = 'restart', 'close_session'
+"""What throws away what cells have left is called there."""
 
 _NOTHING_GIVEN: dict[str, Any] = {'container': '', 'used': False, 'files': []}
+_NO_VARIABLES: dict[str, Any] = {'kept': [], 'lost': [], 'more': 0}
 _LEAST = 0.1  # seconds that a snapshot needs in any case
 
 
@@ -94,13 +98,16 @@ class Resumption:
             weakref.WeakKeyDictionary()
         )
         self._opened: weakref.WeakKeyDictionary[Recording, set[str]] = weakref.WeakKeyDictionary()
+        self._pasts: weakref.WeakKeyDictionary[Recording, dict[Hashable, list[Record | None]]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def _key(self, what: Literal['sandbox', 'given', 'snapshot']) -> str:
         """The name of a note about the current session."""
         name = lasting_name(session := resolve_session(None))
         if name is None:
             raise NotRecordable(
-                f'A recorded run has code run in a session that is a {type(session).__name__}, '
+                f'A recorded run uses a session that is a {type(session).__name__}, '
                 'which another process could not tell from other ones. Nothing was done: name '
                 'sessions by texts, numbers, bytes, UUIDs, or tuples of them.'
             )
@@ -213,8 +220,8 @@ class Resumption:
 
     def _rebuilt(self, recording: Recording, box: Any, timeout: float | None) -> Flow[News | None]:
         """Give a new sandbox what the old one had, as far as that is wanted and possible."""
-        names = (self._name, f'{self._name}.{EXECUTE}')
-        before = [cell for cell in recording.effects() if cell.name in names]
+        past = self._past(recording)
+        before = [cell for cell in past if cell is not None]
         given = recording.noted(self._key('given')) or _NOTHING_GIVEN
         if given['container'] is not None and given['container'] == box.container_id:
             return None
@@ -228,32 +235,88 @@ class Resumption:
             news = yield from self._restore(recording, box, before, note)
             files = files._replace(there=[])  # the snapshot tells
         elif self._rebuild == 'rerun' and before and is_sole:
-            news = yield from self._run_again(recording, box, before, timeout)
+            news = yield from self._run_again(recording, box, past, timeout)
             if given['used']:
                 words = f'{news.notice}; what was run before this question is lost'
                 news = News(words, is_lost=True)
         else:
+            is_restarted = bool(past) and past[-1] is None
+            what = 'files' if is_restarted else 'variables, imports and files'
             news = News(
                 f'the program was interrupted{_after(before)}, and this one ran in a new '
-                'sandbox: variables, imports and files from before it are lost',
+                f'sandbox: {what} from before it are lost',
                 is_lost=True,
             )
         notice = f'{news.notice.rstrip(".")}. {files.words}' if files.words else news.notice
         return News(notice, news.is_lost or bool(files.lost))
 
     def _run_again(
-        self, recording: Recording, box: Any, before: list[Any], timeout: float | None
+        self, recording: Recording, box: Any, past: list[Record | None], timeout: float | None
     ) -> Flow[News]:
         failed = 0
-        for cell in before:
+        for cell in past:
+            if cell is None:
+                yield from call(box.restart)
+                continue
             result = yield from call(box.execute, recording.decode(cell.body), timeout=timeout)
             failed += not result.ok
         failures = f'; {failed} of them failed this time' if failed else ''
+        cells = len(past) - past.count(None)
         return News(
-            f'the program was interrupted and its sandbox is gone: the {len(before)} cells before '
+            f'the program was interrupted and its sandbox is gone: the {cells} cells before '
             f'this one were run again in a new sandbox{failures}',
             is_lost=False,
         )
+
+    def _past(self, recording: Recording) -> list[Record | None]:
+        """The cells of earlier attempts, and None for each restart of the session.
+
+        What was before the session was closed is not among them. Cells don't say which session they
+        ran in, and are taken for this one's.
+        """
+        session = lasting_name(resolve_session(None))
+        pasts = self._pasts.setdefault(recording, {})
+        if session not in pasts:
+            past = pasts[session] = []
+            cells = (self._name, f'{self._name}.{EXECUTE}')
+            ends = {f'{self._name}.{method}': method for method in (RESTART, CLOSE)}
+            for effect in recording.effects():
+                if effect.name in cells:
+                    past.append(effect)
+                elif effect.name in ends and recording.decode(effect.body) == session:
+                    _throw_away(past, ends[effect.name])
+        return pasts[session]
+
+    def is_left(self) -> bool:
+        """Whether a sandbox may be left to the session, which is in no manager until asked for."""
+        recording = current_recording()
+        if recording is None or not self._survives:
+            return False
+        given = recording.noted(self._key('given')) or _NOTHING_GIVEN
+        return bool(self.sandbox_of(recording) or given['container'])
+
+    def threw_away(self, method: str) -> Flow[None]:
+        """Note, inside of its effect, that the session was restarted or closed.
+
+        Args:
+            method: `RESTART` or `CLOSE`.
+        """
+        recording = current_recording()
+        if recording is None:
+            return
+        _throw_away(self._past(recording), method)
+        copied = recording.noted(snapshot := self._key('snapshot'))
+        if method == RESTART:
+            if copied is not None:
+                yield from blocking_call(recording.note, snapshot, copied | _NO_VARIABLES)
+            return
+        self._due(recording).pop(snapshot, None)
+        if copied is not None:
+            yield from blocking_call(recording.note, snapshot, None)
+        if recording.noted(given := self._key('given')) is not None:
+            yield from blocking_call(recording.note, given, None)
+        if self._noted(recording).get('container'):
+            yield from self._note(recording, container='')
 
     def ran(self, box: Any, state_preserved: bool) -> None:
         """Remember, inside the effect of a cell, that a snapshot is due.
@@ -287,7 +350,7 @@ class Resumption:
             note = recording.noted(key) or {**snapshots.EMPTY, 'behind': 0}
             note |= {'behind': note['behind'] + 1, 'why': error.why}
             if not cell.state_preserved:
-                note |= {'kept': [], 'lost': [], 'more': 0}
+                note |= _NO_VARIABLES
         yield from blocking_call(recording.note, key, {**note, 'cell': cell.id})
 
     def _copied(self, cell: _Cell) -> Flow[dict[str, Any]]:
@@ -317,9 +380,10 @@ class Resumption:
         restored, is_all = yield from snapshots.restore(box, note)
         cells = f'; what the last {behind} of them did is not in it' if behind else ''
         why = f' ({note["why"]})' if behind and note['why'] else ''
+        restored = f'. {restored}' if restored else ''
         return News(
             f'the program was interrupted{_after(before)} and its sandbox is gone: this '
-            f'cell ran in a new one, with a snapshot of the old one{cells}{why}. {restored}',
+            f'cell ran in a new one, with a snapshot of the old one{cells}{why}{restored}',
             is_lost=not is_all or behind > 0,
         )
 
@@ -327,6 +391,13 @@ class Resumption:
         """The container that the run's cells were sent to; `''` for none, None if not known."""
         noted = self._noted(recording)
         return str(noted['container']) if noted.get('survives') else None
+
+
+def _throw_away(past: list[Record | None], method: str) -> None:
+    if method == CLOSE:
+        past.clear()
+    else:
+        past.append(None)
 
 
 def _after(before: list[Any]) -> str:

@@ -160,7 +160,7 @@ class Sandboxes(Closing):
     def restart(self, session_id: Hashable | None = None) -> None:
         """Forget the variables and imports of a session, if it has a sandbox; files are kept.
 
-        A recorded run does not know of it.
+        A recorded run does it once, and variables from before do not come back when it is resumed.
 
         Args:
             session_id: the session; inside an agent's call its session, else 0.
@@ -177,6 +177,8 @@ class Sandboxes(Closing):
 
     def close_session(self, session_id: Hashable | None = None) -> None:
         """Remove a session's sandbox with its variables and files, if there is one.
+
+        A recorded run does it once, and what was before does not come back when it is resumed.
 
         Args:
             session_id: the session; inside an agent's call its session, else 0.
