@@ -225,6 +225,7 @@ def run(
                 event='answer',
                 answer=str(answer.content),
                 type=answer.type,
+                finish_reason=getattr(answer.content, 'finish_reason', None),
                 artifacts=made_for(answer),
             )
         else:

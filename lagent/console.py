@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from markdown_it import MarkdownIt
 from rich.ansi import AnsiDecoder
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -45,6 +46,21 @@ def printable(text: str) -> str:
         that turn the direction of writing, and lone surrogates.
     """
     return _CONTROL.sub('', text.replace('\r\n', '\n').replace('\r', '\n'))
+
+
+def markdown(text: str) -> Markdown:
+    """Markdown as a terminal shows it; HTML in it, which rich would leave out, is text.
+
+    Args:
+        text: a model's text, without control characters.
+
+    Returns:
+        What a console prints.
+    """
+    shown = Markdown(text, hyperlinks=False)
+    parser = MarkdownIt('commonmark', {'html': False}).enable(['strikethrough', 'table'])
+    shown.parsed = parser.parse(text)
+    return shown
 
 
 class ReplyWriter:
@@ -101,7 +117,7 @@ class ReplyWriter:
 
     def _print_table(self) -> None:
         if self._rows:
-            self.console.print(Markdown('\n'.join(self._rows), hyperlinks=False))
+            self.console.print(markdown('\n'.join(self._rows)))
             self._rows = []
 
     def _print(self, line: str) -> None:

@@ -9,16 +9,16 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lagent.console import ConsoleView, printable
+from lagent.console import ConsoleView, markdown, printable
 from lagent.dialogue import Dialogue, made_for
 from lagent.errors import LagentError
 from lagent.inline_images import Pictures
 from lagent.outcomes import show_error
+from lagent.prompts.parsers.reasoning import TAGS, split_reasoning
 
 HELP = {
     '/files': 'list the files of the session',
@@ -237,7 +237,8 @@ def tell_upload(dialogue: Dialogue, paths: list[Path], console: Console) -> None
         profiles = dialogue.upload(paths)
     for profile in profiles:
         table = profile.tables[0] if len(profile.tables) == 1 else None
-        rows = '' if table is None or table.total is None else f', {table.total:,} rows'
+        total = None if table is None else table.total
+        rows = '' if total is None else f', {total:,} row{"s" * (total != 1)}'
         about = profile.error or f'{profile.kind}, {profile.size:,} bytes{rows}'
         console.print(
             Text(f'  {printable(profile.path)}  {printable(about)}', style='dim'), soft_wrap=True
@@ -293,7 +294,11 @@ def show_answer(console: Console, answer: Any) -> None:
         console: the terminal.
         answer: the message.
     """
-    title = 'no answer' if answer.type == 'limit' else 'answer'
-    style = 'red' if answer.type == 'limit' else 'green'
-    body = Markdown(printable(str(answer.content)), hyperlinks=False)
-    console.print(Panel(body, title=title, border_style=style))
+    title, style = 'answer', 'green'
+    if answer.type == 'limit':
+        title, style = 'no answer', 'red'
+    elif (reason := getattr(answer.content, 'finish_reason', None)) in ('length', 'content_filter'):
+        title, style = f'answer, cut off ({reason})', 'yellow'
+    text = str(answer.content)
+    said = split_reasoning(text, TAGS).said().strip()  # the reasoning was seen while it was written
+    console.print(Panel(markdown(printable(said or text)), title=title, border_style=style))

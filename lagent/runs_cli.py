@@ -5,11 +5,13 @@ Exit codes are those of `lagent`; 5 says that a run waits for a decision, and 1 
 
 import importlib
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -406,6 +408,9 @@ def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:
             'The journal does not say how the agent is made' if is_recorded else 'That is no name'
         )
         raise JournalError(f'{told}. Give --agent MODULE:FUNCTION, a function that returns it.')
+    # As with `python -m`; a command has only the folder that it lies in on its path.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
     try:
         function = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -18,6 +18,8 @@ from lagent.llms.errors import (
 from lagent.utils.retry_after import parse_retry_after
 
 _FILTERED = ('content_filter', 'content_policy_violation')  # codes, as of 2026, of two providers
+_KEY_HEADERS = ('authorization', 'api-key', 'x-api-key')
+_SHORTEST_KEY = 8  # characters; what is shorter is a word such as `EMPTY`, for servers without keys
 _MAX_SHOWN = 500  # characters of a server's error that go into ours
 
 
@@ -44,14 +46,19 @@ def typed_error(error: Any, sdk: Any) -> ModelCallFailed:
     if isinstance(error, sdk.APIStatusError):
         headers = error.response.headers
         body = error.body
-        if isinstance(body, dict) and isinstance(body.get('error'), dict):
+        if isinstance(body, dict) and isinstance(body.get('error'), dict | str):
             body = body['error']
-        return error_of_status(error.status_code, body, str(error), headers)
+        sent = error.request.headers
+        return error_of_status(error.status_code, body, str(error), headers, sent)
     return ModelUnavailable(f'The call of the model failed: {error}')
 
 
 def error_of_status(
-    status: int | None, body: Any, text: str, headers: Mapping[str, str] | None = None
+    status: int | None,
+    body: Any,
+    text: str,
+    headers: Mapping[str, str] | None = None,
+    sent: Mapping[str, str] | None = None,
 ) -> ModelCallFailed:
     """What an error that a server reports means to a caller.
 
@@ -60,6 +67,7 @@ def error_of_status(
         body: the decoded error, as far as it could be decoded.
         text: the error in words.
         headers: the reply's headers.
+        sent: the request's headers: a key in them is not told.
 
     Returns:
         The typed error.
@@ -69,7 +77,8 @@ def error_of_status(
     code = fields.get('code')
     if status is None and isinstance(code, int):
         status = code
-    words = f'{code or ""} {fields.get("message") or text}'.strip()[:_MAX_SHOWN]
+    said = fields.get('message') or fields.get('detail') or (isinstance(body, str) and body) or text
+    words = _without_keys(f'{code or ""} {said}'.strip(), sent or {})[:_MAX_SHOWN]
     prefix = f'HTTP {status}: ' if status else 'The server broke off with an error: '
     if 'insufficient_quota' in (code, fields.get('type')):
         return QuotaExhausted(f'{prefix}{words}', status=status)
@@ -93,6 +102,15 @@ def error_of_status(
     if status is None or status == 408 or status >= 500:
         return ModelUnavailable(f'{prefix}{words}', status=status, retry_after=retry_after)
     return BadRequest(f'{prefix}{words}', status=status)
+
+
+def _without_keys(words: str, sent: Mapping[str, str]) -> str:
+    """What a server says, without the key that it was sent and has repeated."""
+    for name in _KEY_HEADERS:
+        key = sent.get(name, '').removeprefix('Bearer ')
+        if len(key) >= _SHORTEST_KEY:
+            words = words.replace(key, '[the key]')
+    return words
 
 
 def _address(request: Any) -> str:

@@ -70,6 +70,7 @@ class ScriptedModel(BaseLLM):
     Raises:
         ScriptEnded: by a call for which no reply is left.
         AssertionError: by a call that is not what `expect` says.
+        TypeError: by a call whose reply is none, such as that of a function without a ``return``.
     """
 
     _sleep: ClassVar[Callable[[float], Any]] = time.sleep
@@ -157,8 +158,13 @@ class ScriptedModel(BaseLLM):
                 reply = reply.reply
             elif isinstance(reply, BaseException):
                 raise reply
+            elif callable(reply):
+                reply = yield from call(reply, messages)
             else:
-                reply = (yield from call(reply, messages)) if callable(reply) else str(reply)
+                raise TypeError(
+                    f'The script of {self.path!r} gave a {type(reply).__name__} for a reply. '
+                    'Give a text, a Completion, a Stall, an exception, or a function.'
+                )
         return reply if isinstance(reply, Completion) else Completion(reply)
 
     def _check(self, number: int, messages: Any) -> None:

@@ -2,11 +2,15 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from lagent.console import ConsoleView, ReplyWriter, drawn_table, output_text, printable
+from lagent.conversation import show_answer
 from lagent.effects import Effect, emit, perform, subscribe
 from lagent.flow import run
+from lagent.llms import Completion
+from lagent.schema import AgentMessage
 from sandbox import Column, ExecutionResult, FileInfo, Outcome, Output, Table
 
 
@@ -217,3 +221,33 @@ def test_a_frame_is_drawn_on_a_terminal_only():
             run(perform(Effect('kernel', 'interpreter', 'n'), execute))
         assert ('plain text' in shown(console)) is not is_terminal
         assert ('1 rows x 1 columns' in shown(console)) is is_terminal
+
+
+@pytest.mark.parametrize(
+    ('content', 'words'),
+    [
+        ('<think>2 rows?</think>\nDone: **2** rows.', 'Done: 2 rows.'),
+        ('<think>It never ends', '<think>It never ends'),
+        ('It is <b>2</b>.\n\n<div>\nrows\n</div>', 'It is <b>2</b>.'),
+        ('| a |\n|---|\n| <i>1</i> |', '<i>1</i>'),
+    ],
+)
+def test_an_answer_loses_its_reasoning_and_nothing_else(content, words):
+    console = recorded()
+    show_answer(console, AgentMessage(sender='analyst', content=content))
+    assert words in shown(console)
+    assert '2 rows?' not in shown(console)
+
+
+def test_an_answer_that_was_cut_off_does_not_look_whole():
+    titles = {}
+    for reason in ('stop', 'length', 'content_filter'):
+        console = recorded()
+        answer = AgentMessage(sender='a', content=Completion('It is', finish_reason=reason))
+        show_answer(console, answer)
+        titles[reason] = shown(console).splitlines()[0].strip('╭╮─ ')
+    assert titles == {
+        'stop': 'answer',
+        'length': 'answer, cut off (length)',
+        'content_filter': 'answer, cut off (content_filter)',
+    }

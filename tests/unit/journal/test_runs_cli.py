@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import subprocess
 import sys
 import time
 import types
@@ -316,3 +317,21 @@ def test_lines_fit_into_the_terminal(where: Path) -> None:
     shown = CliRunner().invoke(cli.app, ['runs', 'show', 'long'], env=env).output
     assert max(map(len, shown.splitlines())) <= 60
     assert shown.splitlines()[-1].endswith('x…')
+
+
+def test_a_factory_in_the_folder_where_the_command_is_started(tmp_path: Path) -> None:
+    (tmp_path / 'my_agents.py').write_text(
+        'from lagent.agents import Agent\n'
+        'from lagent.llms import ScriptedModel\n'
+        "def make():\n    return Agent(ScriptedModel(['done']))\n"
+    )
+    path = tmp_path / 'runs.db'
+    with pytest.raises(ValueError, match='down'):
+        Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path)
+    command = Path(sys.executable).with_name('lagent')
+    arguments = ('runs', 'resume', 'r', '--journal', path, '--agent', 'my_agents:make')
+    done = subprocess.run(
+        [command, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert 'done' in done.stdout

@@ -12,6 +12,7 @@ import pytest
 from lagent.llms import (
     GPTAPI,
     AsyncGPTAPI,
+    AuthenticationFailed,
     BadReply,
     BadRequest,
     ContextOverflow,
@@ -82,6 +83,35 @@ def test_passing_trouble_is_retried_within_the_budget(
         chat(face, server.url)
     assert (caught.value.status, caught.value.attempts) == (status, 3)
     assert len(server.requests) == 3
+
+
+@both_faces
+@pytest.mark.parametrize(
+    'body',
+    [
+        {'error': 'no room here'},
+        {'detail': 'no room here'},
+        {'detail': [{'loc': ['body'], 'msg': 'no room here'}]},
+        {'error': {'message': 'no room here'}},
+    ],
+)
+def test_the_servers_reason_is_told(face: type, body: Any, serve: Serve) -> None:
+    server = serve(document(body, status=422))
+    with pytest.raises(BadRequest, match=r'HTTP 422: .*no room here'):
+        chat(face, server.url)
+
+
+@both_faces
+def test_a_key_that_the_server_repeats_is_not_told(face: type, serve: Serve) -> None:
+    key = 'sk-secret-0123456789'
+    server = serve(failure(401, 'invalid_api_key', f'Incorrect API key provided: Bearer {key}'))
+    llm = face('m', QUICK, key=key, api_base=server.url)
+    with pytest.raises(AuthenticationFailed) as caught:
+        reply = llm.chat(ASK)
+        if inspect.isawaitable(reply):
+            asyncio.run(_await(reply))
+    assert 'Incorrect API key provided: Bearer [the key]' in str(caught.value)
+    assert key not in str(caught.value)
 
 
 @both_faces

@@ -87,6 +87,13 @@ def test_failures_and_stalls(face: type[ScriptedModel]) -> None:
         chat(face, llm, asks('c'))
 
 
+@both_faces
+@pytest.mark.parametrize('reply', [lambda messages: None, 3, b'text'])
+def test_what_is_no_reply_is_told(face: type[ScriptedModel], reply: Any) -> None:
+    with pytest.raises(TypeError, match=r"'scripted' gave a (NoneType|int|bytes) for a reply"):
+        chat(face, face([reply]), asks('a'))
+
+
 async def test_a_stall_can_be_cancelled() -> None:
     llm = AsyncScriptedModel([Stall(60, 'never')])
     with pytest.raises(TimeoutError):
