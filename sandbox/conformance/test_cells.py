@@ -177,7 +177,7 @@ def test_output_of_child_processes(shared: Sandbox) -> None:
     result = shared.execute(
         "subprocess.run(['sh', '-c', 'echo out; echo err >&2; exit 3']).returncode"
     )
-    assert (result.stdout, result.stderr, result.result) == ('out\n', 'err\n', '3')
+    assert (result.stdout, result.stderr, result.result) == ('out\n', 'err\n', '3'), result
 
 
 @expectation(13)

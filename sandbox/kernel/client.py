@@ -14,7 +14,9 @@ from sandbox.kernel.zmtp import Channel, Message, SocketType
 _RETRY = 0.005  # seconds between attempts to connect
 _ASK_AGAIN = 0.25  # seconds after which readiness is asked for once more
 _RECORD = 2 << 20  # bytes that are asked for of a cell that ended unseen
-_IDLE_PATIENCE = 1.0  # seconds of silence after the reply until "idle" counts as lost
+# Seconds of silence after the reply until "idle" counts as lost. On a busy machine more than one
+# may pass between the two, and what a cell has put out must not be lost.
+_IDLE_PATIENCE = 10.0
 
 
 class Cell:
