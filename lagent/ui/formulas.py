@@ -58,8 +58,9 @@ def is_formula(text: str) -> bool:
     Returns:
         True where it stands between delimiters.
     """
-    found = _formula(text.strip(), 0)
-    return found is not None and found[1] == len(text.strip())
+    text = text.strip()
+    found = _formula(text, 0)
+    return found is not None and found[1] == len(text)
 
 
 def _formula(text: str, start: int) -> tuple[str, int, bool] | None:

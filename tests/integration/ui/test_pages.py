@@ -118,7 +118,9 @@ def test_the_link_is_good_once_and_gives_a_cookie_for_this_page_alone(served):
         assert words in cookie
     assert page.keys.token not in first.text
     assert 'set-cookie' not in httpx.get(link).headers
-    assert httpx.get(link).status_code == 403
+    used = httpx.get(link)
+    assert used.status_code == 403
+    assert f'{page.keys.base}/static/vendor/pico.min.css' in used.text  # it has no sheet of its own
     assert page.keys.link(page.origin) != link  # there is another one
     with httpx.Client(cookies=dict(first.cookies)) as client:
         assert client.get(f'{page.url}/').status_code == 200
