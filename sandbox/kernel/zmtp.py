@@ -9,8 +9,11 @@ message is handled the kernel waits, and fills its own memory instead of ours.
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
+
+from sandbox.kernel.pace import pace_of
 
 GREETING = b'\xff' + bytes(8) + b'\x7f\x03\x00' + b'NULL'.ljust(20, b'\0') + bytes(32)
 SUBSCRIBE_ALL = b'\x01'
@@ -192,6 +195,7 @@ class Channel(asyncio.BufferedProtocol):
         self._chunk = bytearray(_CHUNK)
         self._view = memoryview(self._chunk)
         self._transport: asyncio.Transport | None = None
+        self._pace = pace_of(loop)
 
     def send(self, frames: Iterable[bytes]) -> None:
         """Send a message; a connection that is closed ignores it."""
@@ -214,7 +218,18 @@ class Channel(asyncio.BufferedProtocol):
         return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle the bytes that have arrived."""
+        """Handle the bytes that have arrived, in this turn of the loop or in one to come."""
+        assert self._transport is not None
+        if self._pace.exhausted:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self.buffer_updated, nbytes)
+            return
+        began = time.monotonic()
+        self._handle(nbytes)
+        self._pace.spend(time.monotonic() - began)
+        self._transport.resume_reading()
+
+    def _handle(self, nbytes: int) -> None:
         try:
             for message in self._decoder.feed(self._view[:nbytes]):
                 self._on_message(message)

@@ -1,7 +1,12 @@
 """Our reader of the wire against the real library, and against peers that break the rules."""
 
 import asyncio
+import contextlib
+import itertools
+import socket
 import struct
+import time
+from collections import Counter
 
 import pytest
 import zmq
@@ -120,3 +125,45 @@ async def test_a_peer_that_breaks_the_rules_is_disconnected(tmp_path):
         channel = await connect(f'{tmp_path}/s', 'DEALER', print)
         await asyncio.wait_for(channel.closed, 5)
         channel.send([b'ignored'])
+
+
+async def test_many_messages_at_once_leave_room_for_the_rest_of_the_loop():
+    loop = asyncio.get_running_loop()
+    turns, received = itertools.count(), []
+    turn = 0
+
+    async def watch() -> None:
+        nonlocal turn
+        while True:
+            turn = next(turns)
+            await asyncio.sleep(0)
+
+    async def open_channel(number: int) -> tuple[Channel, socket.socket]:
+        def receive(message: Message) -> None:
+            received.append((turn, number, int(message.frames[0])))
+            time.sleep(0.006)
+
+        ours, theirs = socket.socketpair()
+        _, channel = await loop.create_unix_connection(
+            lambda: Channel('DEALER', receive, 1_000), sock=ours
+        )
+        theirs.sendall(HELLO)
+        await channel.ready
+        return channel, theirs
+
+    opened = [await open_channel(number) for number in range(20)]
+    watcher = asyncio.create_task(watch())
+    for step in range(2):
+        for _, theirs in opened:
+            theirs.sendall(zmtp.encode([b'%d' % step]))
+    for _, theirs in opened:
+        theirs.close()  # what it has said is heard nevertheless
+    async with asyncio.timeout(10):
+        for channel, _ in opened:
+            await channel.closed
+    watcher.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watcher
+    assert [step for number in range(20) for _, n, step in received if n == number] == [0, 1] * 20
+    # Two such messages use up a turn; the two of one channel may be read together.
+    assert max(Counter(turn for turn, _, _ in received).values()) <= 3
