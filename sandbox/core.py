@@ -201,16 +201,14 @@ class Session:
         if not 0 < seconds < float('inf'):
             raise PolicyError(f'timeout must be positive and finite, not {timeout!r}.')
         call = Call(code, seconds, listener, tag)
-        call.task = asyncio.create_task(self._cell(call), name=f'sandbox-cell-{self.id}')
+        call.task = asyncio.create_task(self._answer(call), name=f'sandbox-cell-{self.id}')
         self._calls.add(call)
-        call.task.add_done_callback(lambda _: self._calls.discard(call))
         return call
 
     async def _finish(self, call: Call) -> ExecutionResult:
         """Wait for a cell. When the wait is broken off, end the cell first, in bounded time."""
-        assert call.task is not None
         try:
-            return await asyncio.shield(call.task)
+            return await call.result
         except asyncio.CancelledError:
             await self._stop(call)
             raise
@@ -218,12 +216,22 @@ class Session:
     async def _stop(self, call: Call) -> None:
         assert call.task is not None
         call.abandoned = True
-        call.stop.set()
+        call.end()
         if not call.has_turn:
             call.task.cancel()
         await asyncio.wait({call.task}, timeout=self.policy.interrupt_grace + _STOP_SLACK)
-        if call.task.done() and not call.task.cancelled():
-            call.task.exception()  # nobody else will look at it
+        if call.task.done():  # perhaps before it began
+            self._calls.discard(call)
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            result = await self._cell(call)
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            self._calls.discard(call)
+            call.fail(error)
+        else:
+            self._calls.discard(call)
+            call.resolve(result)
 
     async def _cell(self, call: Call) -> ExecutionResult:
         async with self._lock:
@@ -261,7 +269,7 @@ class Session:
             )
 
     async def _run(self, call: Call, machine: Machine, spill: Spill) -> ExecutionResult:
-        if call.stop.is_set():  # meanwhile: its kernel would not know what to interrupt
+        if call.stop.done():  # meanwhile: its kernel would not know what to interrupt
             return ExecutionResult(
                 Outcome.INTERRUPTED,
                 notices=(verdict.NEVER_BEGAN,),
@@ -274,7 +282,7 @@ class Session:
         """Interrupt the cell that runs, or that only waits for a machine."""
         for call in self._calls:
             if call.has_turn and not call.started:
-                call.stop.set()
+                call.end()
         if self._machine is not None:
             await self._machine.interrupt()
 
@@ -324,7 +332,7 @@ class Session:
     async def _restart(self) -> None:
         for call in list(self._calls):
             if call.has_turn:
-                call.stop.set()
+                call.end()
         async with self._lock:
             self._check_open()
             machine = self._machine
@@ -343,7 +351,7 @@ class Session:
             return  # the sandbox is that of the process that forked this one
         self._closing = True
         for call in list(self._calls):
-            call.stop.set()
+            call.end()
         await self._drop_machine()
         async with self._lock:
             await self._drop_machine()  # one that was just being started

@@ -97,14 +97,13 @@ class AsyncSandbox(Session):
         """
         events = EventQueue(2 * (self.policy.output_bytes + self.policy.output_chars))
         call = self._submit(code, timeout, events.put, tag)
-        assert call.task is not None
-        call.task.add_done_callback(lambda _: events.end())
+        call.result.add_done_callback(lambda _: events.end())
         try:
             async for event in events:
                 yield event
             yield ExecutionEvent('result', result=await self._finish(call))
         finally:
-            if not call.task.done():
+            if not call.result.done():
                 await self._stop(call)
 
     async def recall(self, tag: str) -> Recalled:

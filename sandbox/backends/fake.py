@@ -82,7 +82,7 @@ class FakeMachine:
         code: str,
         limit: float,
         listener: Listener | None,
-        stop: asyncio.Event,
+        stop: asyncio.Future[None],
         spill: Spill,
         tag: str | None = None,
     ) -> ExecutionResult:

@@ -27,8 +27,9 @@ class Cell:
         reply: Content of the shell reply, once it is there.
         idle: Whether the kernel has said that nothing more comes.
         heard: When the kernel last sent anything at all, on the monotonic clock.
-        ended: Done with the reply and the end of the output. Where one of them is lost, after a
-            silence.
+        ended: Whether the reply and the end of the output are there. Where one of them is lost,
+            after a silence.
+        on_ended: Called at once when it ends, if it is set.
     """
 
     def __init__(self, message_id: str, collector: Collector) -> None:
@@ -38,17 +39,20 @@ class Cell:
         self._reply_lost = False
         self.message_id = message_id
         self.heard = time.monotonic()
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended = False
+        self.on_ended: Callable[[], None] | None = None
 
     def _check_ended(self) -> None:
         answered = self.reply is not None
-        if self.ended.done() or not (answered or (self._reply_lost and self.idle)):
+        if self.ended or not (answered or (self._reply_lost and self.idle)):
             return
         patience = self.heard + _IDLE_PATIENCE - time.monotonic()
         if (answered and self.idle) or patience <= 0:
-            self.ended.set_result(None)
+            self.ended = True
+            if self.on_ended is not None:
+                self.on_ended()
         else:
-            self.ended.get_loop().call_later(patience, self._check_ended)
+            asyncio.get_running_loop().call_later(patience, self._check_ended)
 
     def on_unreadable(self, size: int, *, may_be_reply: bool) -> None:
         """Take note of a message that was malformed, forged or, with its size, too large."""

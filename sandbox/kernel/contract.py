@@ -85,11 +85,11 @@ class Machine(Protocol):
         code: str,
         limit: float,
         listener: Listener | None,
-        stop: asyncio.Event,
+        stop: asyncio.Future[None],
         spill: Spill,
         tag: str | None = None,
     ) -> ExecutionResult:
-        """Run one cell for at most `limit` seconds; setting `stop` ends it early.
+        """Run one cell for at most `limit` seconds; `stop`, once done, ends it early.
 
         What the result has no room for goes to `spill`. By its `tag` the cell is known to the next
         owner of a machine that survives this one. Never raises for user code.

@@ -179,11 +179,11 @@ class KernelMachine:
         code: str,
         limit: float,
         listener: Listener | None,
-        stop: asyncio.Event,
+        stop: asyncio.Future[None],
         spill: Spill,
         tag: str | None = None,
     ) -> ExecutionResult:
-        """Run one cell for at most `limit` seconds; setting `stop` ends it early."""
+        """Run one cell for at most `limit` seconds; `stop`, once done, ends it early."""
         assert self._client is not None
         collector = Collector(self._policy, listener, spill)
         begins = functools.partial(self._begins, tag, limit) if self.ledger else None
