@@ -21,16 +21,15 @@ def bare(client: BareClient, code: str) -> Side:
 async def measure(run: Run) -> AsyncIterator[Measurement]:
     """Measure the asynchronous and the blocking API."""
     n = run.n(1_000, 200)
-    with raw_engine() as engine, Sandbox() as blocking_box:
+    with raw_engine() as engine:
         raw = RawContainer(engine)
         stock = raw.start()
         async with AsyncSandbox() as box, AsyncSandbox() as floor_box:
             client = BareClient.connect(await take_kernel(floor_box))
-            same, other, sync, own = await interleave(
+            same, other, own = await interleave(
                 n,
                 bare(client, CODE),
                 bare(stock, CODE),
-                timed(blocking(lambda: blocking_box.execute(CODE))),
                 timed(lambda: box.execute(CODE)),
                 warm_up=20,
                 settle=_SETTLE,
@@ -38,6 +37,17 @@ async def measure(run: Run) -> AsyncIterator[Measurement]:
             client.close()
         stock.close()
         raw.remove()
+    # By themselves: a cell after a longer rest asks first whether its sandbox is still there, and
+    # the rests of both have to be alike.
+    with Sandbox() as blocking_box:
+        async with AsyncSandbox() as box:
+            sync, awaited = await interleave(
+                n,
+                timed(blocking(lambda: blocking_box.execute(CODE))),
+                timed(lambda: box.execute(CODE)),
+                warm_up=20,
+                settle=_SETTLE,
+            )
     key = 'round trip'
     yield Measurement(
         'round trip, async',
@@ -58,7 +68,13 @@ async def measure(run: Run) -> AsyncIterator[Measurement]:
         key=key,
     )
     yield Measurement(
-        'round trip, blocking', 'ms', sync, own, 'our async API', (Goal('excess', 0.2),), key=key
+        'round trip, blocking',
+        'ms',
+        sync,
+        awaited,
+        'our async API',
+        (Goal('excess', 0.2),),
+        key=key,
     )
     with _loop_thread() as loop:
         portal, plain = await interleave(

@@ -1,6 +1,7 @@
 """Many live sessions in one process, beside one poll loop over the same kernels."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from sandbox import AsyncSandbox, AsyncSandboxManager
 CODE = '1 + 1'
 SIZES, QUICK_SIZES = (1, 10, 50, 100, 200), (1, 10)
 _ROOM = 96 * 2**20  # bytes of free memory that a session is not started without
-_WINDOW = 1 / 8  # seconds a session: enough cells of each for one more or less not to count
+_WINDOW = 1 / 4  # seconds a session: enough cells of each for a few more or less not to count
 _LOOK = 0.005
 _STALL = 0.05
 
@@ -42,6 +43,8 @@ async def _measure_size(size: int, run: Run) -> AsyncIterator[Measurement]:
         await asyncio.sleep(2.0)
         idle = (time.process_time() - used) / 2.0 / size
         rates, latencies, fairness, costs = [], [], [], []
+        gc.collect()
+        gc.freeze()  # as a server should that is up
         stalls: list[float] = []
         seconds = max(run.n(5, 2), size * _WINDOW)
         for _ in range(2):
@@ -66,6 +69,7 @@ async def _measure_size(size: int, run: Run) -> AsyncIterator[Measurement]:
             floor_costs.append((time.process_time() - used) * MS / count)
             floors.append(count / seconds)
             floor_fairness.append(max(counts) / min(counts))
+    gc.unfreeze()
     loop = 'one poll loop, the same kernels'
     yield _of(size, 'throughput', 'cells/s', tuple(rates), tuple(floors), loop)
     yield _of(size, 'p50', 'ms', (percentile(latencies, 50),))
