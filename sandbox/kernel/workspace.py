@@ -9,6 +9,7 @@ from typing import IO, Any, NamedTuple, cast, get_args
 
 from sandbox.errors import SandboxLost
 from sandbox.kernel.framing import Refusal, checked, close, encode, integer, natural, receive
+from sandbox.threads import in_thread
 from sandbox.types import FileKind
 
 CHUNK = 256 * 1024
@@ -95,6 +96,8 @@ class Workspace:
         async with self._connection() as (reader, writer):
             patience = _Patience(size)
             writer.write(encode({'op': 'write', 'path': path, 'size': size}))
+            if not isinstance(source, AsyncIterator) and not _has_sendfile():
+                source = _pieces(source, size)
             if isinstance(source, AsyncIterator):
                 async for chunk in source:
                     writer.write(chunk)
@@ -188,6 +191,17 @@ async def _send(
     for start in range(0, size, _SLICE):
         async with asyncio.timeout(patience.left()):
             await loop.sendfile(transport, file, start, min(_SLICE, size - start))
+
+
+async def _pieces(file: IO[bytes], size: int) -> AsyncIterator[bytes]:
+    await in_thread(file.seek, 0)
+    for start in range(0, size, CHUNK):
+        yield await in_thread(file.read, min(CHUNK, size - start))
+
+
+def _has_sendfile() -> bool:
+    """Tell whether the running event loop has it: that of uvloop has not."""
+    return type(asyncio.get_running_loop()).sendfile is not asyncio.AbstractEventLoop.sendfile
 
 
 def _entries(answer: dict[str, Any]) -> list[FileEntry]:

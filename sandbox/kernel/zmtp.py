@@ -11,7 +11,7 @@ import asyncio
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from sandbox.kernel.pace import pace_of
 
@@ -196,6 +196,7 @@ class Channel(asyncio.BufferedProtocol):
         self._view = memoryview(self._chunk)
         self._transport: asyncio.Transport | None = None
         self._pace = pace_of(loop)
+        self._is_waiting = False
 
     def send(self, frames: Iterable[bytes]) -> None:
         """Send a message; a connection that is closed ignores it."""
@@ -209,9 +210,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the peer."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(GREETING)
+        self._transport = cast('asyncio.Transport', transport)  # those of uvloop are none by name
+        self._transport.write(GREETING)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go."""
@@ -221,13 +221,17 @@ class Channel(asyncio.BufferedProtocol):
         """Handle the bytes that have arrived, in this turn of the loop or in one to come."""
         assert self._transport is not None
         if self._pace.exhausted:
-            self._transport.pause_reading()
+            if not self._is_waiting:
+                self._is_waiting = True
+                self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self.buffer_updated, nbytes)
             return
         began = time.monotonic()
         self._handle(nbytes)
         self._pace.spend(time.monotonic() - began)
-        self._transport.resume_reading()
+        if self._is_waiting and not self._transport.is_closing():
+            self._is_waiting = False
+            self._transport.resume_reading()
 
     def _handle(self, nbytes: int) -> None:
         try:
