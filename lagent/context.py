@@ -7,8 +7,8 @@ provider's request.
 
 import os
 import time
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
@@ -112,12 +112,30 @@ def resolve_session(session_id: Hashable | None) -> Hashable:
     return DEFAULT_SESSION if context is None else context.session_id
 
 
-@contextmanager
+class _Block:
+    """The ``with`` block of a run; a generator would take longer than all that it does."""
+
+    __slots__ = ('_context', '_opens', '_token')
+
+    def __init__(self, context: RunContext, opens: bool) -> None:
+        self._context = context
+        self._opens = opens
+
+    def __enter__(self) -> RunContext:
+        self._token = _context.set(self._context)
+        return self._context
+
+    def __exit__(self, *_: object) -> None:
+        if self._opens:
+            self._context.ended.set()
+        reset(_context, self._token)
+
+
 def run_context(
     session_id: Hashable | None = None,
     limits: RunLimits | None = None,
     run_id: str | None = None,
-) -> Iterator[RunContext]:
+) -> AbstractContextManager[RunContext, None]:
     """Join the current run, or open one when there is none.
 
     Args:
@@ -128,8 +146,8 @@ def run_context(
         run_id: name of a new run, which has one of its own by default; inside a run, the name of
             what is in the ``with`` block.
 
-    Yields:
-        The run's context.
+    Returns:
+        What gives the run's context to a ``with`` block.
     """
     outer = _context.get()
     session = resolve_session(session_id)
@@ -144,10 +162,4 @@ def run_context(
         context = replace(outer, session_id=session)
     if run_id is not None and context.run_id != run_id:
         context = replace(context, run_id=run_id)
-    token = _context.set(context)
-    try:
-        yield context
-    finally:
-        if outer is None:
-            context.ended.set()
-        reset(_context, token)
+    return _Block(context, opens=outer is None)

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Any, Literal, TypeVar
 
 from lagent._variables import reset
-from lagent.context import RunContext, run_context
+from lagent.context import RunContext, current_context, run_context
 from lagent.errors import ConfigError
 from lagent.flow import Flow, call
 from lagent.watch import watched_effect, watchers
@@ -302,7 +302,7 @@ def perform(effect: Effect, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
         LimitExceeded: the run's limits do not allow the effect; the function was not called.
         RunCancelled: the run was cancelled; the function was not called.
     """
-    return (yield from within(effect, call(fn, *args, **kwargs)))
+    return within(effect, call(fn, *args, **kwargs))
 
 
 def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
@@ -325,12 +325,15 @@ def within(effect: Effect, flow: Flow[T]) -> Flow[T]:
     outer = _running.get()
     if outer is not None and outer.effect.kind == effect.kind == 'model':
         return (yield from flow)
-    with run_context() as context:
-        _charge(effect, context)
-        doing = _done(effect, context, flow)
-        for _, interceptor in reversed(_interceptors.get()):
-            doing = interceptor(effect, context, doing)
-        return (yield from watched_effect(effect, context, doing))
+    context = current_context()
+    if context is None:  # then it is a run of its own
+        with run_context():
+            return (yield from within(effect, flow))
+    _charge(effect, context)
+    doing = _done(effect, context, flow)
+    for _, interceptor in reversed(_interceptors.get()):
+        doing = interceptor(effect, context, doing)
+    return (yield from watched_effect(effect, context, doing))
 
 
 def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Flow[T]:
@@ -376,12 +379,12 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
 def _charge(effect: Effect, context: RunContext) -> None:
     context.check()
     if effect.kind == 'model':
-        has_cost = any(usage.limits.cost is not None for usage in context.usage.bounded())
-        if has_cost and context.usage.price_of(effect.name) is None:
-            raise ConfigError(
-                f'RunLimits(cost=...) needs the price of {effect.name!r}, which was not asked. '
-                f'Name it: prices={{{effect.name!r}: Price(input=..., output=...)}}.'
-            )
+        for usage in context.usage.bounded():
+            if usage.limits.cost is not None and context.usage.price_of(effect.name) is None:
+                raise ConfigError(
+                    f'RunLimits(cost=...) needs the price of {effect.name!r}, which was not asked. '
+                    f'Name it: prices={{{effect.name!r}: Price(input=..., output=...)}}.'
+                )
         context.usage.count_model_call()
     else:
         caller = (context.session_id, effect.name)

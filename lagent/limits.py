@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -152,16 +152,16 @@ class RunUsage:
         ]
         return min(ends, default=None)
 
-    def charged(self) -> 'Iterator[RunUsage]':
+    def charged(self) -> 'list[RunUsage]':
         """This usage and those around it, to which everything is charged.
 
-        Yields:
+        Returns:
             The usages, the innermost first.
         """
-        usage: RunUsage | None = self
-        while usage is not None:
-            yield usage
-            usage = usage.outer
+        usages = [self]
+        while (outer := usages[-1].outer) is not None:
+            usages.append(outer)
+        return usages
 
     def bounded(self) -> 'list[RunUsage]':
         """Those whose limits count: this one, and the ones around it that were given any.
@@ -169,9 +169,10 @@ class RunUsage:
         Returns:
             The usages, the outermost first.
         """
-        return [
-            usage for usage in self.charged() if usage is self or usage.limits is not NOT_GIVEN
-        ][::-1]
+        if self.outer is None:
+            return [self]
+        around = [usage for usage in self.outer.charged() if usage.limits is not NOT_GIVEN]
+        return [*reversed(around), self]
 
     def price_of(self, model: str) -> Price | None:
         """What a model costs, as the innermost limits say that know it.
@@ -182,8 +183,10 @@ class RunUsage:
         Returns:
             The price; None if nobody has given one.
         """
-        prices = (usage.limits.prices.get(model) for usage in self.charged())
-        return next(filter(None, prices), None)
+        for usage in self.charged():
+            if (price := usage.limits.prices.get(model)) is not None:
+                return price
+        return None
 
     def check_time(self) -> None:
         """Refuse to go on when the time is over.
@@ -191,10 +194,9 @@ class RunUsage:
         Raises:
             LimitExceeded: a deadline has passed.
         """
-        now = time.monotonic()
         for usage in self.bounded():
             seconds = usage.limits.seconds
-            if seconds is not None and now >= usage.started + seconds:
+            if seconds is not None and (now := time.monotonic()) >= usage.started + seconds:
                 raise usage._exceeded('seconds', seconds, now - usage.started)
 
     def count_model_call(self) -> None:
@@ -244,11 +246,11 @@ class RunUsage:
             reply: the reply; only one with a `usage` says anything.
             model: the model's name, which has a price or not.
         """
-        known = self.price_of(model)
         with _charging:
             for one in reply if isinstance(reply, list) else [reply]:
                 if (reported := getattr(one, 'usage', None)) is None:
                     continue
+                known = self.price_of(model)
                 for usage in self.charged():
                     usage.prompt_tokens += getattr(reported, 'prompt_tokens', None) or 0
                     usage.completion_tokens += getattr(reported, 'completion_tokens', None) or 0

@@ -197,14 +197,11 @@ class AgentMessage(BaseModel):
         if self.__pydantic_extra__ or self.__pydantic_private__:  # a subclass has more to copy
             return super().__deepcopy__(memo)
         copied = type(self).__new__(type(self))
-        copied.__setstate__(
-            {
-                '__dict__': copy_values(vars(self), {} if memo is None else memo),
-                '__pydantic_fields_set__': set(self.__pydantic_fields_set__),
-                '__pydantic_extra__': None,
-                '__pydantic_private__': None,
-            }
-        )
+        put = object.__setattr__  # as pydantic's own copies do
+        put(copied, '__dict__', copy_values(vars(self), {} if memo is None else memo))
+        put(copied, '__pydantic_fields_set__', set(self.__pydantic_fields_set__))
+        put(copied, '__pydantic_extra__', None)
+        put(copied, '__pydantic_private__', None)
         return copied
 
 

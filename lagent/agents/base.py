@@ -22,7 +22,7 @@ from lagent.agents.sessions import exclusive, is_inside, wait_async, wait_blocki
 from lagent.context import RunContext, current_context, resolve_session, run_context
 from lagent.effects import Effect, perform
 from lagent.errors import LimitExceeded
-from lagent.flow import Flow, arun, call, run
+from lagent.flow import Call, Flow, arun, call, run
 from lagent.hooks import Hook
 from lagent.limits import RunLimits
 from lagent.llms.effect import model_name
@@ -308,7 +308,7 @@ class Agent(Layer):
     def _answer(
         self, inputs: list[AgentMessage], session_id: Hashable, kwargs: dict[str, Any]
     ) -> Flow[AgentMessage]:
-        result = yield from call(self.forward, *inputs, session_id=session_id, **kwargs)
+        result = yield Call(self.forward, tuple(inputs), {'session_id': session_id, **kwargs})
         return self._as_answer(result)
 
     def _as_answer(self, result: Any) -> AgentMessage:

@@ -135,7 +135,7 @@ class _Queues:
                 queue.append(seat)
                 if self._queues.get(key) is queue:
                     break
-            self._admit(queue)
+            queue[0].take_turn()
 
     def leave(self, key: Key, seat: Seat) -> None:
         with self.lock:
@@ -144,17 +144,13 @@ class _Queues:
                 return
             queue.remove(seat)
             if queue:
-                self._admit(queue)
+                queue[0].take_turn()
             else:
                 del self._queues[key]
 
     def holder(self, key: Key) -> Seat:
         with self.lock:
             return self._queues[key][0]
-
-    @staticmethod
-    def _admit(queue: deque[Seat]) -> None:
-        queue[0].take_turn()
 
     def __len__(self) -> int:
         return len(self._queues)

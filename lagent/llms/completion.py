@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Any, Self
 
 
@@ -60,9 +59,6 @@ _FIELDS = (
     'prompt_token_ids',
     'latency',
 )
-
-
-_values = attrgetter(*_FIELDS)
 
 
 class Completion(str):
@@ -165,10 +161,19 @@ class Completion(str):
         return {name: getattr(self, name) for name in _FIELDS}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Nobody changes what it holds, and that may be as long as a conversation.
+        # Nobody changes what it holds, and that may be as long as a conversation. A loop over the
+        # names takes four times as long.
         copied = str.__new__(type(self), self)
-        for name, value in zip(_FIELDS, _values(self), strict=True):
-            setattr(copied, name, value)
+        copied.finish_reason = self.finish_reason
+        copied.stop_reason = self.stop_reason
+        copied.usage = self.usage
+        copied.reasoning = self.reasoning
+        copied.tool_calls = self.tool_calls
+        copied.thinking_blocks = self.thinking_blocks
+        copied.token_ids = self.token_ids
+        copied.logprobs = self.logprobs
+        copied.prompt_token_ids = self.prompt_token_ids
+        copied.latency = self.latency
         return copied
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:

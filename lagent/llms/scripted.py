@@ -149,7 +149,7 @@ class ScriptedModel(BaseLLM):
                     f'called once more. It was asked: {_last_text(messages)[:200]!r}'
                 ) from None
         self._check(number, messages)
-        return (yield from self._resolve(reply, messages))
+        return self._resolve(reply, messages)
 
     def _resolve(self, reply: Reply, messages: Any) -> Flow[Completion]:
         while not isinstance(reply, str):

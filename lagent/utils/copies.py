@@ -4,7 +4,7 @@ A message is copied at every layer that it passes, and most of it are texts and 
 """
 
 import copy
-from enum import Enum
+from enum import EnumType
 from typing import Any
 
 _UNCHANGING = frozenset({str, int, float, bool, bytes, type(None)})
@@ -21,7 +21,7 @@ def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
         The copy; the value itself where it cannot change.
     """
     kind = type(value)
-    if kind in _UNCHANGING or isinstance(value, Enum):
+    if kind in _UNCHANGING or isinstance(kind, EnumType):
         return value
     if kind in (list, tuple) and _UNCHANGING.issuperset(map(type, value)):
         return value[:]
@@ -43,11 +43,10 @@ def copy_values(values: dict[Any, Any], memo: dict[int, Any] | None = None) -> d
     Returns:
         A new dict.
     """
-    copied = dict(values)
-    if not _UNCHANGING.issuperset(map(type, copied.values())):
-        for name, value in values.items():
-            if type(value) not in _UNCHANGING:
-                copied[name] = copy_value(value, memo)
+    copied = values.copy()
+    for name in copied:
+        if type(copied[name]) not in _UNCHANGING:
+            copied[name] = copy_value(copied[name], memo)
     return copied
 
 
@@ -63,12 +62,6 @@ def copy_messages(messages: Any) -> Any:
     if type(messages) is not list:
         return copy.deepcopy(messages)
     return [
-        dict(message)
-        if type(message) is dict and _UNCHANGING.issuperset(map(type, message.values()))
-        else _copy_message(message)
+        copy_values(message) if type(message) is dict else copy_value(message)
         for message in messages
     ]
-
-
-def _copy_message(message: Any) -> Any:
-    return copy_values(message) if type(message) is dict else copy_value(message)

@@ -81,6 +81,16 @@ def test_nobody_listens_by_default():
     assert seen == [False]
 
 
+def test_an_effect_outside_of_any_run_is_a_run_of_its_own():
+    events, seen = [], []
+    with subscribe(events.append):
+        run(perform(MODEL, lambda: seen.append(current_context())))
+    (context,) = seen
+    assert [event.run for event in events] == [context, context]
+    assert (context.usage.model_calls, context.ended.is_set()) == (1, True)
+    assert current_context() is None
+
+
 def test_a_model_call_inside_a_model_call_counts_once():
     events = []
     with subscribe(events.append), run_context() as context:

@@ -33,12 +33,14 @@ class DefaultAggregator:
         if system_instruction:
             chat.extend(self.aggregate_system_intruction(system_instruction))
         for message in messages.get_memory():
+            content = message.content
             if message.sender == name:
-                chat.append({'role': 'assistant', 'content': said(message.content)})
+                chat.append({'role': 'assistant', 'content': said(content)})
             elif chat and chat[-1]['role'] == 'user':
-                chat[-1]['content'] = _joined(chat[-1]['content'], message.content)
+                chat[-1]['content'] = _joined(chat[-1]['content'], content)
             else:
-                chat.append({'role': 'user', 'content': copy_value(message.content)})
+                copied = content if type(content) is str else copy_value(content)
+                chat.append({'role': 'user', 'content': copied})
         return chat
 
     @staticmethod

@@ -214,6 +214,8 @@ class _Reading:
 
     def end_at_stop_word(self) -> None:
         words = [*self.parser.stop_words, *filter(None, [self.reply.stop_word])]
+        if not words:
+            return
         stop = find_stop(self.text, words, self.answer.pieces, cut=self.cut)
         if stop.behind is not None:
             more = self.text[stop.behind :].strip()

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 TAGS = (
     ('<think>', '</think>'),
@@ -17,8 +17,7 @@ TAGS = (
 _REST = re.compile(r'[ \t\r]*+(?:\n|\Z)')
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """The parts of a reply that are not reasoning.
 
     Attributes:
@@ -41,9 +40,9 @@ class Answer:
             The parts up to there, joined; without the white space behind a reasoning that comes
             first.
         """
-        stop = len(self.text) if end is None else end
         if len(self.pieces) == 1 and self.pieces[0][0] == 0:
-            return self.text[: min(self.pieces[0][1], stop)]
+            return self.text[: self.pieces[0][1]][:end]
+        stop = len(self.text) if end is None else end
         joined = ''.join(self.text[a : min(b, stop)] for a, b in self.pieces if a < stop)
         return joined.lstrip()
 

@@ -78,7 +78,7 @@ class ParsedReply(dict[str, Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
         copied.update(copy_values(self, memo))
-        vars(copied).update(copy_values(vars(self), memo))
+        copied.__dict__ = copy_values(vars(self), memo)
         return copied
 
 
