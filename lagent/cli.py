@@ -197,10 +197,10 @@ def run(
     view: Subscriber = lines or ConsoleView(console, show_image=pictures.show_output)
     if journal is None and (run_id is not None or ask):
         raise typer.BadParameter('--run-id and --ask need a --journal')
-    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
+    options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
     with (
         told_errors(console, lines),
-        _analyst(console, *options) as analyst,
+        _analyst(console, files, *options) as analyst,
         subscribe(view),
     ):
         if journal is None:
@@ -213,9 +213,8 @@ def run(
                 approval=Approval(kernel=True) if ask else None,
                 # Another machine may have other keys, and so another default.
                 factory=_remade_by(
-                    files,
                     model or model_name(analyst.agent.llm),
-                    *options[2:],
+                    *options[1:],
                     analyst.interpreter.policy.variant,  # whatever has been built meanwhile
                 ),
             )
@@ -259,8 +258,8 @@ def chat(
     console = Console()
     pictures = Pictures.of(console, images)
     view = ConsoleView(console, show_image=pictures.show_output)
-    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
-    with told_errors(console), _analyst(console, *options) as analyst:
+    options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
+    with told_errors(console), _analyst(console, files, *options) as analyst:
         dialogue = Dialogue(analyst, files or ())
         interrupt = CellInterrupt(dialogue, console)
         with subscribe(view), subscribe(dialogue):
@@ -295,46 +294,34 @@ def ui(
     with told_errors(console):
         from lagent.ui.server import serve
 
-        options = (
-            files,
-            model,
-            base_url,
-            backend,
-            unsafe,
-            timeout,
-            max_turn,
-            language,
-            max_new_tokens,
-        )
+        options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
         with _made(console, *options) as analyst:
             serve(analyst, files or (), host=host, port=port, open_browser=browser, console=console)
 
 
-def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
+def remade(**options: Any) -> AbstractContextManager[Any]:
     """The analyst of a recorded `lagent run`, for `lagent runs resume` and `replay`.
 
-    The files come from the journal.
+    The files that the session started with come from the journal.
 
     Args:
-        files: paths of the files that the session starts with.
-        options: the command's other options.
+        options: the command's options.
 
     Returns:
         A context manager that gives the analyst.
     """
-    return _made(Console(stderr=True), [Path(path) for path in files], **options)
+    return _made(Console(stderr=True), **options)
 
 
-def _remade_by(files: list[Path] | None, *options: Any) -> str:
+def _remade_by(*options: Any) -> str:
     names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
     arguments = dict(zip((*names, 'max_new_tokens', 'variant'), options, strict=True))
-    paths = [str(path.resolve()) for path in files or ()]
-    return f'lagent.cli:remade {json.dumps({"files": paths, **arguments})}'
+    return f'lagent.cli:remade {json.dumps(arguments)}'
 
 
 @contextmanager
 def _analyst(console: Console, files: list[Path] | None, *options: Any) -> Iterator[Any]:
-    with _made(console, files, *options) as analyst:
+    with _made(console, *options) as analyst:
         if files:
             tell_upload(Dialogue(analyst), files, console)
         yield analyst
@@ -343,7 +330,6 @@ def _analyst(console: Console, files: list[Path] | None, *options: Any) -> Itera
 @contextmanager
 def _made(
     console: Console,
-    files: list[Path] | None,
     model: str | None,
     base_url: str | None,
     backend: str,
@@ -357,18 +343,13 @@ def _made(
     from lagent.actions import Interpreter
     from lagent.actions.interpreter import policy_for_data
     from lagent.agents import DataAnalyst
-    from lagent.agents.analyst import instruction
     from lagent.llms.from_env import model_from_env
-    from lagent.prompts.prompt_files import PromptFiles
 
     with console.status('Loading the model …'):
         llm = model_from_env(model, base_url, max_new_tokens)
-    names = ', '.join(path.name for path in files or ())
     policy = policy_for_data(variant) if backend == 'docker' else None
     interpreter = Interpreter(policy=policy, backend=backend, timeout=timeout, unsafe=unsafe)
-    system = instruction(PromptFiles('analyst', language), interpreter)
-    template = f'{system}\nFiles in the working directory: {names or "none"}\n'
-    with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
+    with DataAnalyst(llm, interpreter, language=language, max_turn=max_turn) as analyst:
         yield analyst
 
 

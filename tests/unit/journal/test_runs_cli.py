@@ -292,7 +292,7 @@ def test_no_other_function_is_called_with_what_a_journal_says(tmp_path: Path, sp
 
 def test_a_journal_does_not_consent_to_code_without_isolation(tmp_path: Path) -> None:
     path = tmp_path / 'runs.db'
-    spec = 'lagent.cli:remade {"files": [], "backend": "local", "unsafe": true}'
+    spec = 'lagent.cli:remade {"backend": "local", "unsafe": true}'
     with pytest.raises(ValueError, match='down'):
         Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path, factory=spec)
     result = runs(path, 'resume', 'r')
