@@ -163,6 +163,10 @@ class MessageBuilder(ReplyBuilder):
         self._counts: dict[str, Any] = {}
         self._thoughts: list[tuple[Any, dict[str, str]]] = []  # with the index of the block
 
+    def is_reply(self, data: Any) -> bool:
+        """Whether a document has the form of a whole message, see `ReplyBuilder.is_reply`."""
+        return isinstance(data, dict) and data.get('type') in ('message', 'error')
+
     def feed(self, data: Any) -> str:
         """Take a whole message, or the next event of a streamed one.
 

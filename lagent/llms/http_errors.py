@@ -1,6 +1,6 @@
 """What an error of an SDK, or one that a server reports, means to a caller."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lagent.llms.errors import (
@@ -78,7 +78,8 @@ def error_of_status(
     if status is None and isinstance(code, int):
         status = code
     said = fields.get('message') or fields.get('detail') or (isinstance(body, str) and body) or text
-    words = _without_keys(f'{code or ""} {said}'.strip(), sent or {})[:_MAX_SHOWN]
+    keys = [(sent or {}).get(name, '').removeprefix('Bearer ') for name in _KEY_HEADERS]
+    words = without_keys(f'{code or ""} {said}'.strip(), keys)[:_MAX_SHOWN]
     prefix = f'HTTP {status}: ' if status else 'The server broke off with an error: '
     if 'insufficient_quota' in (code, fields.get('type')):
         return QuotaExhausted(f'{prefix}{words}', status=status)
@@ -104,10 +105,17 @@ def error_of_status(
     return BadRequest(f'{prefix}{words}', status=status)
 
 
-def _without_keys(words: str, sent: Mapping[str, str]) -> str:
-    """What a server says, without the key that it was sent and has repeated."""
-    for name in _KEY_HEADERS:
-        key = sent.get(name, '').removeprefix('Bearer ')
+def without_keys(words: str, keys: Iterable[str]) -> str:
+    """What a server says, without a key that it was sent and has repeated.
+
+    Args:
+        words: what it says.
+        keys: what it was sent.
+
+    Returns:
+        The same, or with a mark in a key's place.
+    """
+    for key in keys:
         if len(key) >= _SHORTEST_KEY:
             words = words.replace(key, '[the key]')
     return words

@@ -55,6 +55,17 @@ class ReplyBuilder:
         """Whether a stop word was met, after which nothing belongs to the reply any more."""
         return self._cutter.stopped is not None
 
+    def is_reply(self, data: Any) -> bool:
+        """Whether a document has the form of a whole reply, or of an error.
+
+        Args:
+            data: the decoded JSON.
+
+        Returns:
+            False for what a server of another protocol sends, or none.
+        """
+        return isinstance(data, dict) and ('choices' in data or 'error' in data)
+
     def feed(self, data: Any) -> str:
         """Take a whole reply, or the next chunk of a streamed one.
 

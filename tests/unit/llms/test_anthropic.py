@@ -471,6 +471,20 @@ def test_what_is_not_the_protocol_is_a_bad_reply(face: type, noise: Reply, serve
         ask(face, serve(noise))
 
 
+@pytest.mark.parametrize('noise', [Reply(pieces=[b'<html>busy']), document({'choices': []})])
+def test_what_came_instead_of_a_stream_is_told(noise: Reply, serve: Serve) -> None:
+    server = serve(noise)
+    with pytest.raises(
+        BadReply, match=rf'^{server.base}/messages sent no reply of a model, .*base URL'
+    ):
+        last(server)
+
+
+def test_a_whole_reply_to_who_asked_for_a_stream_is_the_reply(serve: Serve) -> None:
+    reply = last(serve(whole(TEXT)))
+    assert (reply, reply.finish_reason, reply.usage.completion_tokens) == ('hello', 'stop', 7)
+
+
 @pytest.mark.parametrize(
     'fields',
     [
