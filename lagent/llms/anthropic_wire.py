@@ -236,6 +236,9 @@ class MessageBuilder(ReplyBuilder):
         count = self._counts.get(name)
         return count if isinstance(count, int) else 0
 
+    def _reasoned(self) -> bool:
+        return bool(self._thoughts) or super()._reasoned()  # the text of a thought may be withheld
+
     def finish(self, *, complete: bool) -> tuple[str, Completion]:
         """End the reply, see `ReplyBuilder.finish`."""
         for call in self._calls:

@@ -179,14 +179,28 @@ class ReplyBuilder:
             prompt_token_ids=self._prompt_ids,
         )
 
+    def _reasoned(self) -> bool:
+        return bool(self._usage and self._usage.reasoning_tokens) or any(self._reasoning)
+
     def _empty(self, finish_reason: str | None) -> EmptyReply:
-        hint = {
-            'length': 'All tokens went into reasoning: raise max_new_tokens.',
-            'content_filter': "The provider's filter took the reply: ask differently.",
-        }.get(finish_reason or '', 'Check that no stop word is what the reply begins with.')
+        details = f'finish_reason={finish_reason!r}, stop words: {self._stop_words}'
+        said = 'The model said nothing'
+        if finish_reason == 'content_filter':
+            hint = "The provider's filter took the reply: ask differently."
+        elif finish_reason == 'refusal':
+            hint = 'It refused: ask differently.'
+        elif self._reasoned():
+            spent = self._usage.reasoning_tokens if self._usage else 0
+            said = f'The model only reasoned{f" ({spent:,} tokens)" if spent else ""}'
+            hint = 'Ask for less reasoning, or ask again.'
+            if finish_reason == 'length':
+                hint = 'It reached its limit: raise max_new_tokens, or ask for less reasoning.'
+        elif finish_reason == 'length':
+            hint = 'It reached its limit, what it reasoned unseen included: raise max_new_tokens.'
+        else:
+            hint = 'Check that no stop word is what the reply begins with.'
         return EmptyReply(
-            f'The model said nothing (finish_reason={finish_reason!r}, '
-            f'stop words: {self._stop_words}). {hint}',
+            f'{said} ({details}). {hint}',
             finish_reason=finish_reason,
             usage=self._usage,
         )

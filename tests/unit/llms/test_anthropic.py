@@ -365,9 +365,24 @@ def test_a_refusal_without_a_text(serve: Serve) -> None:
     reply = ask(AnthropicAPI, serve(whole(stop_reason='refusal', stop_details=details)))
     assert (reply, reply.finish_reason) == ('not that', 'refusal')
     server = serve(whole(stop_reason='refusal'))
-    with pytest.raises(EmptyReply, match="finish_reason='refusal'"):
+    with pytest.raises(EmptyReply, match=r"finish_reason='refusal'.*It refused: ask"):
         ask(AnthropicAPI, server)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize('thought', ['Hm', ''])
+def test_a_reply_that_only_thinks_is_told_as_that(thought: str, serve: Serve) -> None:
+    thinking = {'type': 'thinking', 'thinking': thought, 'signature': 's'}
+    usage = {'input_tokens': 1, 'output_tokens': 8192}
+    server = serve(whole(thinking, stop_reason='max_tokens', usage=usage))
+    with pytest.raises(EmptyReply, match=r'^The model only reasoned .*raise max_new_tokens'):
+        ask(AnthropicAPI, server)
+    assert len(server.requests) == 1
+    opening = {'type': 'thinking', 'thinking': '', 'signature': ''}
+    delta = {'type': 'thinking_delta', 'thinking': thought}
+    streamed = serve(stream(begin(), *block(0, opening, delta), *ends('end_turn')))
+    with pytest.raises(EmptyReply, match=r'^The model only reasoned .*or ask again'):
+        last(streamed)
 
 
 def test_a_filter_is_told_apart(serve: Serve) -> None:
