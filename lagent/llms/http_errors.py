@@ -1,5 +1,6 @@
 """What an error of an SDK, or one that a server reports, means to a caller."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from lagent.utils.retry_after import parse_retry_after
 _FILTERED = ('content_filter', 'content_policy_violation')  # codes, as of 2026, of two providers
 _KEY_HEADERS = ('authorization', 'api-key', 'x-api-key')
 _SHORTEST_KEY = 8  # characters; what is shorter is a word such as `EMPTY`, for servers without keys
+_USER = re.compile(r'^([\w+.-]+://)?[^/?#]*@')
 _MAX_SHOWN = 500  # characters of a server's error that go into ours
 
 
@@ -33,16 +35,13 @@ def typed_error(error: Any, sdk: Any) -> ModelCallFailed:
     Returns:
         One of ours; the SDK's error becomes its cause.
     """
+    where = shown_address(str(error.request.url))
     if isinstance(error, sdk.APITimeoutError):
         connecting = 'Connect' in type(error.__cause__).__name__
         setting = 'connect_timeout' if connecting else 'read_timeout'
-        return ModelTimeout(
-            f'{_address(error.request)} did not answer in time. Raise `{setting}` of the model.'
-        )
+        return ModelTimeout(f'{where} did not answer in time. Raise `{setting}` of the model.')
     if isinstance(error, sdk.APIConnectionError):
-        return ModelUnavailable(
-            f'No connection to {_address(error.request)} ({error.__cause__ or error}).'
-        )
+        return ModelUnavailable(f'No connection to {where} ({error.__cause__ or error}).')
     if isinstance(error, sdk.APIStatusError):
         headers = error.response.headers
         body = error.body
@@ -102,6 +101,11 @@ def error_of_status(
         )
     if status is None or status == 408 or status >= 500:
         return ModelUnavailable(f'{prefix}{words}', status=status, retry_after=retry_after)
+    if status == 404 or code == 'model_not_found':
+        words += (
+            " Check the model's name and the base URL: `lagent models --base-url URL` lists the "
+            'models of an OpenAI-compatible server.'
+        )
     return BadRequest(f'{prefix}{words}', status=status)
 
 
@@ -121,6 +125,13 @@ def without_keys(words: str, keys: Iterable[str]) -> str:
     return words
 
 
-def _address(request: Any) -> str:
-    """Where a request went, without the user and password that an address may hold."""
-    return str(request.url.copy_with(userinfo=b''))
+def shown_address(url: str) -> str:
+    """An address without what may be secret in it: the user, the password and the query.
+
+    Args:
+        url: the address.
+
+    Returns:
+        What can be told.
+    """
+    return _USER.sub(r'\1', url).partition('?')[0].partition('#')[0]

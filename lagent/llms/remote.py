@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from lagent.concurrency import gather
 from lagent.effects import emit, listening
@@ -23,7 +22,7 @@ from lagent.llms.errors import (
     QuotaExhausted,
     StreamCut,
 )
-from lagent.llms.http_errors import without_keys
+from lagent.llms.http_errors import shown_address, without_keys
 from lagent.llms.keys import KeyRing
 from lagent.llms.openai_reply import ReplyBuilder
 from lagent.llms.rate_limits import RateLimits, estimate_request
@@ -63,12 +62,7 @@ class RemoteModel(BaseAPILLM):
     url: str
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({self.model_type!r}, url={self._address()!r})'
-
-    def _address(self) -> str:
-        where = urlsplit(self.url)
-        host = where.netloc.rpartition('@')[2]  # before it are a user and a password
-        return f'{where.scheme}://{host}{where.path}'
+        return f'{type(self).__name__}({self.model_type!r}, url={shown_address(self.url)!r})'
 
     def _request(
         self, messages: Any, params: dict[str, Any], *, stream: bool
@@ -112,7 +106,7 @@ class RemoteModel(BaseAPILLM):
         while True:
             key, org = self._ring.next(self.rate_limits.held, refused)
             builder = self._new_reply(params)
-            exchange = _Exchange(self._server, attempts, builder, self._address())
+            exchange = _Exchange(self._server, attempts, builder, shown_address(self.url))
             async with AsyncExitStack() as place:
                 async with attempts.within_budget():
                     await self._until_ready()

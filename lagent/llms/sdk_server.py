@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from lagent.errors import ConfigError
 from lagent.llms.errors import ModelCallFailed
-from lagent.llms.http_errors import typed_error
+from lagent.llms.http_errors import shown_address, typed_error
 from lagent.llms.transport import Connections, bounded
 
 
@@ -95,7 +95,7 @@ def split_url(url: str, example: str) -> SplitResult:
     """
     parts = urlsplit(url)
     if parts.scheme not in ('http', 'https') or not parts.netloc:
-        raise ConfigError(f'{url!r} is not the URL of a server, such as {example}')
+        raise ConfigError(f'{shown_address(url)!r} is not the URL of a server, such as {example}')
     return parts
 
 
