@@ -1,8 +1,7 @@
-"""JSON, images and PDF."""
+"""JSON and PDF."""
 
 import importlib
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from .encodings import decode
 
 _WHOLE_BYTES = 32 * 1024 * 1024
 _SAMPLE = 1_000
-_JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 Profile = dict[str, Any]
 
@@ -132,53 +130,6 @@ def _cell(value: Any) -> str:
         return ''
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text[:200]
-
-
-def image_profile(path: Path, kind: str) -> Profile:
-    """Describe an image by its header."""
-    with path.open('rb') as file:
-        size = _image_size(file.read(HEAD_BYTES), kind)
-    if size is None:
-        raise Unreadable(f'its header is not that of a {kind} image')
-    return {'kind': 'image', 'notes': [f'{kind}, {size[0]} x {size[1]} pixels']}
-
-
-def _image_size(data: bytes, kind: str) -> tuple[int, int] | None:
-    try:
-        if kind == 'png':
-            return struct.unpack('>II', data[16:24])
-        if kind == 'gif':
-            return struct.unpack('<HH', data[6:10])
-        if kind == 'bmp':
-            width, height = struct.unpack('<ii', data[18:26])
-            return width, abs(height)
-        if kind == 'webp':
-            return _webp_size(data)
-    except struct.error:
-        return None
-    return _jpeg_size(data)
-
-
-def _webp_size(data: bytes) -> tuple[int, int] | None:
-    form = data[12:16]
-    if form == b'VP8X':
-        return 1 + int.from_bytes(data[24:27], 'little'), 1 + int.from_bytes(data[27:30], 'little')
-    if form == b'VP8L':
-        bits = int.from_bytes(data[21:25], 'little')
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    width, height = struct.unpack('<HH', data[26:30])
-    return width & 0x3FFF, height & 0x3FFF
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    position = 2
-    while position + 9 <= len(data) and data[position] == 0xFF:
-        marker, length = data[position + 1], int.from_bytes(data[position + 2 : position + 4])
-        if marker in _JPEG_SIZES:
-            height, width = struct.unpack('>HH', data[position + 5 : position + 9])
-            return width, height
-        position += 2 + max(length, 2)
-    return None
 
 
 def pdf_profile(path: Path) -> Profile:
