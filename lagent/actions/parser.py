@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lagent.errors import LagentError
 from lagent.prompts.parsers.json_lenient import loads
+from lagent.utils.counts import many
 
 if TYPE_CHECKING:
     from lagent.actions.base_action import BaseAction
@@ -169,10 +170,10 @@ class TupleParser(BaseParser):
             )
         parameters, least = self._api2param[name], len(self._api2required[name])
         if len(values) < least:
-            raise ParseError(f'at least {least} arguments are required, {len(values)} were given')
+            raise ParseError(f'at least {many(least, "argument")} required, {len(values)} given')
         if len(values) > len(parameters):
             raise ParseError(
-                f'at most {len(parameters)} arguments are accepted, {len(values)} were given'
+                f'at most {many(len(parameters), "argument")} accepted, {len(values)} given'
             )
         return {
             parameter['name']: value for parameter, value in zip(parameters, values, strict=False)
@@ -187,4 +188,4 @@ def _shortened(value: Any) -> str:
     text = str(value)
     if len(text) <= _SHOWN_CHARS:
         return text
-    return f'{text[:_SHOWN_CHARS]}... ({len(text)} characters)'
+    return f'{text[:_SHOWN_CHARS]}... ({many(len(text), "character")})'

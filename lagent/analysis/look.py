@@ -8,6 +8,7 @@ from typing import Any
 from lagent.analysis.profiles import FileProfile, parse_profile
 
 MODULES = (
+    'words',
     'encodings',
     'columns',
     'delimited',

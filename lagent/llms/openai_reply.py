@@ -9,6 +9,7 @@ from lagent.llms.completion import Completion, ToolCall, Usage
 from lagent.llms.errors import BadReply, EmptyReply, StreamCut
 from lagent.llms.http_errors import error_of_status
 from lagent.llms.stops import StopCutter
+from lagent.utils.counts import many
 
 
 @dataclass(slots=True)
@@ -154,8 +155,8 @@ class ReplyBuilder:
         """
         if not (complete or self._finish_reason or self.stopped):
             raise StreamCut(
-                f'The stream broke off after {len(self.text)} characters, without a finish reason. '
-                'What came is in `partial`; nothing of it was used.',
+                f'The stream broke off after {many(len(self.text), "character")}, without a finish '
+                'reason. What came is in `partial`; nothing of it was used.',
                 usage=self._usage,
             )
         rest = self._show(self._cutter.flush())
@@ -191,7 +192,7 @@ class ReplyBuilder:
             hint = 'It refused: ask differently.'
         elif self._reasoned():
             spent = self._usage.reasoning_tokens if self._usage else 0
-            said = f'The model only reasoned{f" ({spent:,} tokens)" if spent else ""}'
+            said = 'The model only reasoned' + (f', {many(spent, "token")}' if spent else '')
             hint = 'Ask for less reasoning, or ask again.'
             if finish_reason == 'length':
                 hint = 'It reached its limit: raise max_new_tokens, or ask for less reasoning.'

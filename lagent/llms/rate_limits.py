@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from lagent.llms.completion import Usage
 from lagent.llms.errors import RateLimited
+from lagent.utils.counts import many
 from lagent.utils.reprs import repr_of
 from lagent.view.tokens import estimate_tokens
 
@@ -244,7 +245,7 @@ class RateLimits:
         with self._lock:
             ahead, running = len(self._queue) - 1, self._running
         raise RateLimited(
-            f'A request of about {ticket.tokens} tokens did not get its turn within '
+            f'A request of about {many(ticket.tokens, "token")} did not get its turn within '
             f'{self.max_wait:g} s under {self} ({running} running, {ahead} others waiting). '
             'Ask for fewer tokens, or raise the limits or their max_wait.'
         )

@@ -15,6 +15,7 @@ from lagent.llms.effect import model_call, model_stream
 from lagent.llms.errors import ScriptEnded
 from lagent.schema import ModelStatusCode
 from lagent.utils.copies import copy_messages
+from lagent.utils.counts import many
 
 Reply = Any  # str, Completion, Stall, an exception to raise, or a function of the messages
 Expectation = str | Callable[[list[Message]], bool] | None
@@ -145,8 +146,8 @@ class ScriptedModel(BaseLLM):
                 reply = next(self._replies)
             except StopIteration:
                 raise ScriptEnded(
-                    f'The script of {self.path!r} has {number - 1} replies, and the model was '
-                    f'called once more. It was asked: {_last_text(messages)[:200]!r}'
+                    f'The script of {self.path!r} has {many(number - 1, "reply", "replies")}, and '
+                    f'the model was called once more. It was asked: {_last_text(messages)[:200]!r}'
                 ) from None
         self._check(number, messages)
         return (yield from self._resolve(reply, messages))

@@ -8,6 +8,7 @@ from typing import Any
 from .columns import column
 from .delimited import HEAD_BYTES, MAX_COLUMNS, SHOWN_ROWS
 from .encodings import decode
+from .words import many
 
 _WHOLE_BYTES = 32 * 1024 * 1024
 _SAMPLE = 1_000
@@ -73,7 +74,11 @@ def lines_profile(path: Path, size: int) -> Profile:
         with path.open('rb') as file:
             table['total'] = sum(1 for line in file if line.strip())
     table['estimated'] = estimated
-    notes = [f'{bad} of the first {len(lines[:_SAMPLE])} lines are no valid JSON'] if bad else []
+    notes = (
+        [f'lines that are no valid JSON: {bad} of the first {len(lines[:_SAMPLE]):,}']
+        if bad
+        else []
+    )
     return {'kind': 'json lines', 'encoding': found[1], 'tables': [table], 'notes': notes}
 
 
@@ -82,10 +87,10 @@ def _value(value: Any) -> Profile:
         if value and all(isinstance(item, dict) for item in value[:_SAMPLE]):
             return {'tables': [{**_records(value[:_SAMPLE]), 'total': len(value)}], 'notes': []}
         kinds = sorted({_kind(item) for item in value[:_SAMPLE]})
-        return {'notes': [f'a list of {len(value):,} items: {", ".join(kinds) or "none"}']}
+        return {'notes': [f'a list of {many(len(value), "item")}: {", ".join(kinds) or "none"}']}
     if isinstance(value, dict):
         keys = [f'{key}: {_kind(item)}' for key, item in list(value.items())[:MAX_COLUMNS]]
-        return {'notes': [f'an object with {len(value):,} keys', *keys[:50]]}
+        return {'notes': [f'an object with {many(len(value), "key")}', *keys[:50]]}
     return {'notes': [f'one {_kind(value)}']}
 
 
@@ -93,7 +98,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, list):
         return f'list of {len(value):,}'
     if isinstance(value, dict):
-        return f'object with {len(value):,} keys'
+        return f'object with {many(len(value), "key")}'
     names = {str: 'text', bool: 'boolean', int: 'integer', float: 'number', type(None): 'null'}
     return names[type(value)]
 
@@ -144,4 +149,4 @@ def pdf_profile(path: Path) -> Profile:
         raise Unreadable(f'it could not be read as PDF: {type(error).__name__}') from error
     if not is_open:
         raise Unreadable('it is encrypted')
-    return {'kind': 'pdf', 'text': '\n'.join(texts)[:2_000], 'notes': [f'{count:,} pages']}
+    return {'kind': 'pdf', 'text': '\n'.join(texts)[:2_000], 'notes': [many(count, 'page')]}

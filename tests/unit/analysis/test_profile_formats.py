@@ -144,6 +144,10 @@ def test_json(tmp_path):
     assert (table.total, table.rows[1]) == (3, ('1', '["a"]', 'x'))
     profile = written(tmp_path, json.dumps({'rows': [1, 2], 'ok': True}).encode(), 'one.json')
     assert profile.notes == ('an object with 2 keys', 'rows: list of 2', 'ok: boolean')
+    one = written(tmp_path, b'{"a": {"b": [0]}}', 'one.json')
+    assert one.notes == ('an object with 1 key', 'a: object with 1 key')
+    assert written(tmp_path, b'[7]', 'one.json').notes == ('a list of 1 item: integer',)
+    assert written(tmp_path, b'7', 'one.txt').notes[-1:] == ('1 line',)
     assert 'no valid JSON' in written(tmp_path, b'{"a": ', 'cut.json').error
     assert 'no valid JSON' in written(tmp_path, b'[' * 100_000, 'deep.json').error
 
@@ -152,7 +156,7 @@ def test_json_lines(tmp_path):
     profile = written(tmp_path, b'{"a": 1}\n{"a": 2.5}\noops\n', 'log.jsonl')
     (table,) = profile.tables
     assert (table.columns[0].type, table.total) == ('integer or number', 3)
-    assert profile.notes == ('1 of the first 3 lines are no valid JSON',)
+    assert profile.notes == ('lines that are no valid JSON: 1 of the first 3',)
     assert profile.reading == "pd.read_json('log.jsonl', lines=True)"
 
 
@@ -309,5 +313,5 @@ def test_pdf(tmp_path, monkeypatch):
     writer = pypdf.PdfWriter()
     writer.add_blank_page(100, 100)
     writer.write(tmp_path / 'b.pdf')
-    assert look(tmp_path / 'b.pdf').notes == ('1 pages',)
+    assert look(tmp_path / 'b.pdf').notes == ('1 page',)
     assert 'PDF' in written(tmp_path, b'%PDF-1.4 broken', 'c.pdf').error

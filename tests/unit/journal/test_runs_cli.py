@@ -219,10 +219,10 @@ def test_a_status_that_does_not_exist_is_refused(where: Path) -> None:
 
 def test_old_runs_are_pruned(where: Path) -> None:
     assert runs(where, 'prune').output == '0 runs removed\n'
-    assert runs(where, 'prune', '--days', '0').output == '1 runs removed\n'
+    assert runs(where, 'prune', '--days', '0').output == '1 run removed\n'
     with SqliteJournal(where) as journal:
         assert [run.id for run in journal.runs()] == ['waiting']
-    assert runs(where, 'prune', '--days', '0', '--all').output == '1 runs removed\n'
+    assert runs(where, 'prune', '--days', '0', '--all').output == '1 run removed\n'
 
 
 @pytest.mark.parametrize(

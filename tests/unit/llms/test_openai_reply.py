@@ -162,7 +162,7 @@ def test_a_reply_that_only_reasons_is_told_as_that(reply: dict[str, Any], told: 
         build({'choices': [reply]}, complete=True)
     assert 'stop word is' not in str(caught.value)
     unseen = {'choices': [{**reply, 'message': {'content': ''}}], 'usage': USAGE}
-    with pytest.raises(EmptyReply, match=rf'^The model only reasoned \(1,500 tokens\).*{told}'):
+    with pytest.raises(EmptyReply, match=rf'^The model only reasoned, 1,500 tokens \(fin.*{told}'):
         build(unseen, complete=True)
 
 
