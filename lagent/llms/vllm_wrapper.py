@@ -18,11 +18,12 @@ from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
 from lagent.llms.chat_template import TokenDialogs, as_prompt, has_chat_template
 from lagent.llms.effect import model_call, model_stream
 from lagent.llms.meta_template import CHAT_META
+from lagent.llms.sharing import SharesEngine
 from lagent.llms.vllm_request import Adapters, job, overflow_typed, reply_of, sampling_params
 from lagent.schema import ModelStatusCode
 
 
-class VllmModel(TokenDialogs, BaseLLM):
+class VllmModel(SharesEngine, TokenDialogs, BaseLLM):
     """A model that vLLM's offline engine runs in this process.
 
     Dialogs are written with the tokenizer's chat template. With a `meta_template` or a
@@ -53,6 +54,7 @@ class VllmModel(TokenDialogs, BaseLLM):
     """
 
     provider = 'vllm'
+    _shared = ('model', 'tokenizer', '_vllm', '_adapters', '_lock', '_loop')
 
     def __init__(
         self,
