@@ -1,6 +1,8 @@
 """Between a model's words and a tool's arguments, and back."""
 
 import json
+import logging
+import re
 from ast import literal_eval
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,10 @@ from lagent.utils.counts import many
 if TYPE_CHECKING:
     from lagent.actions.base_action import BaseAction
 
+logger = logging.getLogger(__name__)
+
 _SHOWN_CHARS = 1000
+_ADDRESS = re.compile(r'<.* at 0x[0-9a-fA-F]+>+')  # another one in each process
 
 
 class ParseError(LagentError):
@@ -87,14 +92,25 @@ class BaseParser:
         """Turn what an API returned into result items.
 
         Args:
-            outputs: a text as it is; a dict, which is written as JSON; anything else as `str`.
+            outputs: a text as it is; a dict, which is written as JSON; anything else as `str`,
+                but for an object whose text would only be its address.
 
         Returns:
             Items ``{'type': ..., 'content': ...}``.
         """
         if isinstance(outputs, dict):
             outputs = json.dumps(outputs, ensure_ascii=False, default=str)
-        return [{'type': 'text', 'content': str(outputs)}]
+        text = str(outputs)
+        if not isinstance(outputs, str) and _ADDRESS.fullmatch(text):
+            kind = type(outputs).__name__
+            logger.warning(
+                '%s returned a %s, which has no text of its own: return a text, a dict, or an '
+                'object with __str__',
+                self.action.name,
+                kind,
+            )
+            text = f'It returned a {kind}, which has no text of its own.'
+        return [{'type': 'text', 'content': text}]
 
 
 class JsonParser(BaseParser):
