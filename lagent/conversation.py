@@ -163,7 +163,10 @@ class Conversation:
             '/undo': self._undo,
             '/reset': self._reset,
             '/export': self._export,
+            '/help': self._help,
         }
+        if name not in commands:
+            self._say(f'There is no command {printable(name)}.')
         commands.get(name, self._help)(argument)
 
     def _list(self, _: str) -> None:
