@@ -10,11 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from lagent import settings
 from lagent.console import ConsoleView
 from lagent.conversation import (
     CellInterrupt,
@@ -42,7 +43,7 @@ from lagent.outcomes import (
     told_errors,
 )
 from lagent.runs_cli import resume, runs_app
-from lagent.settings import ENVIRONMENT, default_map
+from lagent.settings import default_map, variables
 from lagent.version import __version__
 
 __all__ = [
@@ -74,7 +75,7 @@ Files = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        envvar=ENVIRONMENT['model'],
+        envvar=variables('model'),
         help='Name of a served model, or folder of a local one. Without it the keys in the '
         'environment decide (OPENAI_API_KEY, ANTHROPIC_API_KEY).',
     ),
@@ -82,30 +83,30 @@ Model = Annotated[
 BaseUrl = Annotated[
     str | None,
     typer.Option(
-        envvar=ENVIRONMENT['base_url'],
+        envvar=variables('base_url'),
         show_envvar=False,
         help='Address of an OpenAI-compatible server.',
     ),
 ]
 Backend = Annotated[
-    str,
+    settings.Backend,
     typer.Option(
-        envvar=ENVIRONMENT['backend'],
-        help='Where code runs: docker, bubblewrap, or local with --unsafe.',
+        envvar=variables('backend'),
+        help='Where code runs; auto: docker, or else bubblewrap; local needs --unsafe.',
     ),
 ]
 Unsafe = Annotated[bool, typer.Option('--unsafe', help='Allow a back end without isolation.')]
 Timeout = Annotated[
     float,
     typer.Option(
-        min=0.1, envvar=ENVIRONMENT['timeout'], help='Seconds that one piece of code may run.'
+        min=0.1, envvar=variables('timeout'), help='Seconds that one piece of code may run.'
     ),
 ]
 MaxTurn = Annotated[
     int,
     typer.Option(
         min=1,
-        envvar=ENVIRONMENT['max_turn'],
+        envvar=variables('max_turn'),
         help='How many times code may run for one question.',
     ),
 ]
@@ -113,24 +114,24 @@ MaxNewTokens = Annotated[
     int | None,
     typer.Option(
         min=1,
-        envvar=ENVIRONMENT['max_new_tokens'],
+        envvar=variables('max_new_tokens'),
         help='Tokens that one reply of the model may have, what it reasons included.',
     ),
 ]
 Save = Annotated[
     Path | None,
     typer.Option(
-        envvar=ENVIRONMENT['save'], help='Folder for the files that the code creates or changes.'
+        envvar=variables('save'), help='Folder for the files that the code creates or changes.'
     ),
 ]
 Language = Annotated[
-    Literal['en', 'zh'],
-    typer.Option(envvar=ENVIRONMENT['language'], help="Language of the model's instructions."),
+    settings.Language,
+    typer.Option(envvar=variables('language'), help="Language of the model's instructions."),
 ]
 Images = Annotated[
-    Literal['auto', 'kitty', 'iterm2', 'sixel', 'none'],
+    settings.Images,
     typer.Option(
-        envvar=ENVIRONMENT['images'],
+        envvar=variables('images'),
         help='How the terminal shows images; none: save them and print their paths.',
     ),
 ]
@@ -171,7 +172,7 @@ def run(
         typer.Option(
             '--journal',
             '-j',
-            envvar=ENVIRONMENT['journal'],
+            envvar=variables('journal'),
             help='Record the run in this file or database, so that it can be resumed.',
         ),
     ] = None,
