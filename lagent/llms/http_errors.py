@@ -78,7 +78,8 @@ def error_of_status(
         status = code
     said = fields.get('message') or fields.get('detail') or (isinstance(body, str) and body) or text
     keys = [(sent or {}).get(name, '').removeprefix('Bearer ') for name in _KEY_HEADERS]
-    words = without_keys(f'{code or ""} {said}'.strip(), keys)[:_MAX_SHOWN]
+    told = '' if code in (None, status, str(status)) else code  # some repeat the status in it
+    words = without_keys(f'{told} {said}'.strip(), keys)[:_MAX_SHOWN]
     prefix = f'HTTP {status}: ' if status else 'The server broke off with an error: '
     if 'insufficient_quota' in (code, fields.get('type')):
         return QuotaExhausted(f'{prefix}{words}', status=status)

@@ -166,6 +166,11 @@ def test_a_servers_words_are_shown_but_not_without_end() -> None:
     assert len(str(error)) < 1_000
 
 
+@pytest.mark.parametrize('code', [404, '404', None])
+def test_a_status_is_not_told_twice(code: Any) -> None:
+    assert str(error_of_status(404, {'message': 'no', 'code': code}, '')).startswith('HTTP 404: no')
+
+
 def test_a_wait_is_kept_as_a_number() -> None:
     error = error_of_status(429, {}, 'slow', {'retry-after': '3600'})
     assert error.retry_after == 3600
