@@ -10,11 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from lagent import settings
 from lagent.console import ConsoleView
 from lagent.conversation import (
     CellInterrupt,
@@ -42,7 +43,7 @@ from lagent.outcomes import (
     told_errors,
 )
 from lagent.runs_cli import resume, runs_app
-from lagent.settings import ENVIRONMENT, default_map
+from lagent.settings import default_map, variables
 from lagent.version import __version__
 
 __all__ = [
@@ -74,7 +75,7 @@ Files = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        envvar=ENVIRONMENT['model'],
+        envvar=variables('model'),
         help='Name of a served model, or folder of a local one. Without it the keys in the '
         'environment decide (OPENAI_API_KEY, ANTHROPIC_API_KEY).',
     ),
@@ -82,30 +83,30 @@ Model = Annotated[
 BaseUrl = Annotated[
     str | None,
     typer.Option(
-        envvar=ENVIRONMENT['base_url'],
+        envvar=variables('base_url'),
         show_envvar=False,
         help='Address of an OpenAI-compatible server.',
     ),
 ]
 Backend = Annotated[
-    str,
+    settings.Backend,
     typer.Option(
-        envvar=ENVIRONMENT['backend'],
-        help='Where code runs: docker, bubblewrap, or local with --unsafe.',
+        envvar=variables('backend'),
+        help='Where code runs; auto: docker, or else bubblewrap; local needs --unsafe.',
     ),
 ]
 Unsafe = Annotated[bool, typer.Option('--unsafe', help='Allow a back end without isolation.')]
 Timeout = Annotated[
     float,
     typer.Option(
-        min=0.1, envvar=ENVIRONMENT['timeout'], help='Seconds that one piece of code may run.'
+        min=0.1, envvar=variables('timeout'), help='Seconds that one piece of code may run.'
     ),
 ]
 MaxTurn = Annotated[
     int,
     typer.Option(
         min=1,
-        envvar=ENVIRONMENT['max_turn'],
+        envvar=variables('max_turn'),
         help='How many times code may run for one question.',
     ),
 ]
@@ -113,24 +114,24 @@ MaxNewTokens = Annotated[
     int | None,
     typer.Option(
         min=1,
-        envvar=ENVIRONMENT['max_new_tokens'],
+        envvar=variables('max_new_tokens'),
         help='Tokens that one reply of the model may have, what it reasons included.',
     ),
 ]
 Save = Annotated[
     Path | None,
     typer.Option(
-        envvar=ENVIRONMENT['save'], help='Folder for the files that the code creates or changes.'
+        envvar=variables('save'), help='Folder for the files that the code creates or changes.'
     ),
 ]
 Language = Annotated[
-    Literal['en', 'zh'],
-    typer.Option(envvar=ENVIRONMENT['language'], help="Language of the model's instructions."),
+    settings.Language,
+    typer.Option(envvar=variables('language'), help="Language of the model's instructions."),
 ]
 Images = Annotated[
-    Literal['auto', 'kitty', 'iterm2', 'sixel', 'none'],
+    settings.Images,
     typer.Option(
-        envvar=ENVIRONMENT['images'],
+        envvar=variables('images'),
         help='How the terminal shows images; none: save them and print their paths.',
     ),
 ]
@@ -171,7 +172,7 @@ def run(
         typer.Option(
             '--journal',
             '-j',
-            envvar=ENVIRONMENT['journal'],
+            envvar=variables('journal'),
             help='Record the run in this file or database, so that it can be resumed.',
         ),
     ] = None,
@@ -197,10 +198,10 @@ def run(
     view: Subscriber = lines or ConsoleView(console, show_image=pictures.show_output)
     if journal is None and (run_id is not None or ask):
         raise typer.BadParameter('--run-id and --ask need a --journal')
-    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
+    options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
     with (
         told_errors(console, lines),
-        _analyst(console, *options) as analyst,
+        _analyst(console, files, *options) as analyst,
         subscribe(view),
     ):
         if journal is None:
@@ -213,9 +214,8 @@ def run(
                 approval=Approval(kernel=True) if ask else None,
                 # Another machine may have other keys, and so another default.
                 factory=_remade_by(
-                    files,
                     model or model_name(analyst.agent.llm),
-                    *options[2:],
+                    *options[1:],
                     analyst.interpreter.policy.variant,  # whatever has been built meanwhile
                 ),
             )
@@ -259,8 +259,8 @@ def chat(
     console = Console()
     pictures = Pictures.of(console, images)
     view = ConsoleView(console, show_image=pictures.show_output)
-    options = (files, model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
-    with told_errors(console), _analyst(console, *options) as analyst:
+    options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
+    with told_errors(console), _analyst(console, files, *options) as analyst:
         dialogue = Dialogue(analyst, files or ())
         interrupt = CellInterrupt(dialogue, console)
         with subscribe(view), subscribe(dialogue):
@@ -295,46 +295,34 @@ def ui(
     with told_errors(console):
         from lagent.ui.server import serve
 
-        options = (
-            files,
-            model,
-            base_url,
-            backend,
-            unsafe,
-            timeout,
-            max_turn,
-            language,
-            max_new_tokens,
-        )
+        options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
         with _made(console, *options) as analyst:
             serve(analyst, files or (), host=host, port=port, open_browser=browser, console=console)
 
 
-def remade(files: list[str], **options: Any) -> AbstractContextManager[Any]:
+def remade(**options: Any) -> AbstractContextManager[Any]:
     """The analyst of a recorded `lagent run`, for `lagent runs resume` and `replay`.
 
-    The files come from the journal.
+    The files that the session started with come from the journal.
 
     Args:
-        files: paths of the files that the session starts with.
-        options: the command's other options.
+        options: the command's options.
 
     Returns:
         A context manager that gives the analyst.
     """
-    return _made(Console(stderr=True), [Path(path) for path in files], **options)
+    return _made(Console(stderr=True), **options)
 
 
-def _remade_by(files: list[Path] | None, *options: Any) -> str:
+def _remade_by(*options: Any) -> str:
     names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
     arguments = dict(zip((*names, 'max_new_tokens', 'variant'), options, strict=True))
-    paths = [str(path.resolve()) for path in files or ()]
-    return f'lagent.cli:remade {json.dumps({"files": paths, **arguments})}'
+    return f'lagent.cli:remade {json.dumps(arguments)}'
 
 
 @contextmanager
 def _analyst(console: Console, files: list[Path] | None, *options: Any) -> Iterator[Any]:
-    with _made(console, files, *options) as analyst:
+    with _made(console, *options) as analyst:
         if files:
             tell_upload(Dialogue(analyst), files, console)
         yield analyst
@@ -343,7 +331,6 @@ def _analyst(console: Console, files: list[Path] | None, *options: Any) -> Itera
 @contextmanager
 def _made(
     console: Console,
-    files: list[Path] | None,
     model: str | None,
     base_url: str | None,
     backend: str,
@@ -357,18 +344,13 @@ def _made(
     from lagent.actions import Interpreter
     from lagent.actions.interpreter import policy_for_data
     from lagent.agents import DataAnalyst
-    from lagent.agents.analyst import instruction
     from lagent.llms.from_env import model_from_env
-    from lagent.prompts.prompt_files import PromptFiles
 
     with console.status('Loading the model …'):
         llm = model_from_env(model, base_url, max_new_tokens)
-    names = ', '.join(path.name for path in files or ())
     policy = policy_for_data(variant) if backend == 'docker' else None
     interpreter = Interpreter(policy=policy, backend=backend, timeout=timeout, unsafe=unsafe)
-    system = instruction(PromptFiles('analyst', language), interpreter)
-    template = f'{system}\nFiles in the working directory: {names or "none"}\n'
-    with DataAnalyst(llm, interpreter, template, language=language, max_turn=max_turn) as analyst:
+    with DataAnalyst(llm, interpreter, language=language, max_turn=max_turn) as analyst:
         yield analyst
 
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagent.effects import Event
+from lagent.utils.counts import many
 
 # Models and kernels may print terminal control sequences, characters that show a text in another
 # order than it has, and lone surrogates, which can't be written; only line feeds and tabs pass.
@@ -262,7 +263,7 @@ class ConsoleView:
         self.last_reply = str(event.data)
         usage = getattr(event.data, 'usage', None)
         tokens = getattr(usage, 'completion_tokens', None)
-        counted = f', {tokens} tokens' if tokens else ''
+        counted = f', {many(tokens, "token")}' if tokens else ''
         self._footer(f'{event.elapsed:.1f} s{counted}')
 
     def _model_error(self, event: Event) -> None:
@@ -301,7 +302,7 @@ class ConsoleView:
         for notice in result.notices:
             self._footer(printable(notice), 'yellow')
         for info in result.artifacts:
-            self._footer(f'file {printable(info.path)} ({info.size:,} bytes)', 'green')
+            self._footer(f'file {printable(info.path)} ({many(info.size, "byte")})', 'green')
         style = 'dim' if result.ok else 'red'
         self._footer(f'{result.outcome}, {event.elapsed:.2f} s', style)
 
@@ -387,7 +388,7 @@ def output_text(output: Any) -> Text:
     """
     style = _STYLES.get(output.kind, '')
     images = [
-        f'[{mime}, {len(data):,} bytes]'
+        f'[{mime}, {many(len(data), "byte")}]'
         for mime, data in output.data.items()
         if isinstance(data, bytes)
     ]

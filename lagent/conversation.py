@@ -19,6 +19,7 @@ from lagent.errors import LagentError
 from lagent.inline_images import Pictures
 from lagent.outcomes import show_error
 from lagent.prompts.parsers.reasoning import TAGS, split_reasoning
+from lagent.utils.counts import many
 
 HELP = {
     '/files': 'list the files of the session',
@@ -162,7 +163,10 @@ class Conversation:
             '/undo': self._undo,
             '/reset': self._reset,
             '/export': self._export,
+            '/help': self._help,
         }
+        if name not in commands:
+            self._say(f'There is no command {printable(name)}.')
         commands.get(name, self._help)(argument)
 
     def _list(self, _: str) -> None:
@@ -170,7 +174,7 @@ class Conversation:
         table.add_column(overflow='fold')
         table.add_column(justify='right')
         for info in self._dialogue.files():
-            table.add_row(Text(printable(info.path)), f'{info.size:,} bytes')
+            table.add_row(Text(printable(info.path)), many(info.size, 'byte'))
         self._console.print(table if table.row_count else 'There are no files.')
 
     def _add(self, name: str) -> None:
@@ -232,14 +236,14 @@ def tell_upload(dialogue: Dialogue, paths: list[Path], console: Console) -> None
         paths: the files.
         console: the terminal.
     """
-    words = f'Looking at {len(paths)} file{"s" * (len(paths) != 1)} in the sandbox …'
+    words = f'Looking at {many(len(paths), "file")} in the sandbox …'
     with console.status(words):
         profiles = dialogue.upload(paths)
     for profile in profiles:
         table = profile.tables[0] if len(profile.tables) == 1 else None
         total = None if table is None else table.total
-        rows = '' if total is None else f', {total:,} row{"s" * (total != 1)}'
-        about = profile.error or f'{profile.kind}, {profile.size:,} bytes{rows}'
+        rows = '' if total is None else f', {many(total, "row")}'
+        about = profile.error or f'{profile.kind}, {many(profile.size, "byte")}{rows}'
         console.print(
             Text(f'  {printable(profile.path)}  {printable(about)}', style='dim'), soft_wrap=True
         )

@@ -16,7 +16,15 @@ import httpx
 
 from lagent.errors import ConfigError
 from lagent.inline_images import protocol
-from lagent.llms.errors import BadReply, ModelTimeout, ModelUnavailable
+from lagent.llms.errors import (
+    AuthenticationFailed,
+    BadReply,
+    BadRequest,
+    ModelTimeout,
+    ModelUnavailable,
+)
+from lagent.llms.http_errors import shown_address
+from lagent.llms.sdk_server import split_url
 from lagent.settings import ENVIRONMENT, effective
 from lagent.version import __version__
 
@@ -57,6 +65,7 @@ _KEYS = ('OPENAI_API_KEY', 'ANTHROPIC_API_KEY')
 _SANDBOX_SECONDS = 60
 _LARGEST = 4 << 20  # bytes of a list of models
 _MOST = 1_000
+_ADVICE = "Check that the base URL is that of the model's API; most of them end in /v1."
 _ASK_SANDBOX = ('-m', 'sandbox', 'doctor', '--json')
 
 
@@ -111,14 +120,19 @@ def served_models(base_url: str, key: str | None, seconds: float) -> list[str]:
         The names of the models, of the first 1,000.
 
     Raises:
+        ConfigError: the address is none.
         ModelTimeout: it took longer.
-        ModelUnavailable: the server could not be reached, or refused.
+        ModelUnavailable: the server could not be reached, or has trouble of its own.
+        AuthenticationFailed: it does not accept the key.
+        BadRequest: it refused otherwise.
         BadReply: it gave something else than a list of models.
     """
     return asyncio.run(_served_models(base_url, key, seconds))
 
 
 async def _served_models(base_url: str, key: str | None, seconds: float) -> list[str]:
+    split_url(base_url, 'http://localhost:8000/v1')
+    where = shown_address(base_url)
     headers = {'Authorization': f'Bearer {key}'} if key else {}
     body = bytearray()
     try:
@@ -131,18 +145,36 @@ async def _served_models(base_url: str, key: str | None, seconds: float) -> list
             async for piece in reply.aiter_bytes():
                 body += piece
                 if len(body) > _LARGEST:
-                    raise BadReply(f'The list of models is longer than {_LARGEST:,} bytes.')
+                    raise BadReply(f'{where} gave a list longer than {_LARGEST:,} bytes. {_ADVICE}')
     except (TimeoutError, httpx.TimeoutException):
-        raise ModelTimeout(f'The server gave no list of models in {seconds:g} s.') from None
+        raise ModelTimeout(
+            f'{where} gave no list of models in {seconds:g} s. Give it longer with --deadline, or '
+            'see whether the server is well.'
+        ) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         # An address may hold a password, and a header the key.
-        raise ModelUnavailable(f'The server can not be reached ({type(error).__name__}).') from None
+        raise ModelUnavailable(
+            f'No connection to {where} ({type(error).__name__}). Check the address, a proxy, and '
+            'that the server runs.'
+        ) from None
+    if status in (401, 403):
+        raise AuthenticationFailed(
+            f'{where} answered with the status {status}. Check OPENAI_API_KEY, and that the key '
+            'belongs to this server.',
+            status=status,
+        )
+    if status >= 500:
+        raise ModelUnavailable(
+            f'{where} answered with the status {status}. The trouble is its own: try again later.',
+            status=status,
+        )
     if status != 200:
-        raise ModelUnavailable(f'The server answered with the status {status}.')
+        raise BadRequest(f'{where} answered with the status {status}. {_ADVICE}', status=status)
     try:
         return [str(each['id']) for each in json.loads(body)['data'][:_MOST]]
     except (ValueError, TypeError, KeyError):
-        raise BadReply('The server gave something else than a list of models.') from None
+        words = f'{where} gave something else than a list of models. {_ADVICE}'
+        raise BadReply(words) from None
 
 
 def _itself() -> Finding:

@@ -164,9 +164,13 @@ class ParseFailed(LagentError):
     code = 'parse_failed'
 
     def __init__(self, attempts: int, reason: str, reply: str) -> None:
+        hint = 'check that the prompt shows the format the parser wants'
+        if reason in ('incomplete', 'unclosed_reasoning'):
+            hint = 'the last one ended too early: raise max_new_tokens, or ask for less reasoning'
+        replies = '1 reply' if attempts == 1 else f'{attempts} replies in a row'
         super().__init__(
-            f'{attempts} replies in a row could not be parsed (last reason: {reason}). '
-            'The replies are in memory; check that the prompt shows the format the parser wants.'
+            f'{replies} could not be parsed (last reason: {reason}). What was said is in memory; '
+            f'{hint}.'
         )
         self.attempts, self.reason, self.reply = attempts, reason, reply
 

@@ -53,11 +53,11 @@ def models(
     """List the model classes that can be used here, and the models that a server has."""
     console = Console()
     served: list[str] = []
-    failure: ModelError | None = None
+    failure: ModelError | ConfigError | None = None
     if base_url:
         try:
             served = served_models(base_url, os.environ.get('OPENAI_API_KEY'), deadline)
-        except ModelError as error:
+        except (ModelError, ConfigError) as error:
             failure = error
     classes = [(name, use, missing_modules(extra), extra) for name, use, extra in MODELS]
     if as_json:
@@ -81,7 +81,7 @@ def models(
         for each in served:
             console.print(Text(f'served: {printable(each)}'), soft_wrap=True)
     if failure is not None:
-        _fail(failure, MODEL_FAILED)
+        _fail(failure, MODEL_FAILED if isinstance(failure, ModelError) else USAGE)
 
 
 def config(as_json: Json = False) -> None:

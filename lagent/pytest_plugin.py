@@ -119,6 +119,7 @@ def scripted_model(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any
     `lagent.llms.ScriptedModel`. A test that leaves replies over fails.
     """
     from lagent.llms import AsyncScriptedModel, ScriptedModel
+    from lagent.utils.counts import many
 
     made: list[tuple[Any, int]] = []
 
@@ -131,7 +132,8 @@ def scripted_model(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any
     if not request.node.stash.get(_failed, True):
         for model, count in made:
             assert len(model.calls) >= count, (
-                f'{model.path!r} was called {len(model.calls)} times, and has {count} replies'
+                f'{model.path!r} was called {many(len(model.calls), "time")}, and has '
+                f'{many(count, "reply", "replies")}'
             )
 
 

@@ -37,6 +37,7 @@ from lagent.journal.redactor_check import check_redactor
 from lagent.journal.rerun import nothing_done
 from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
 from lagent.outcomes import USAGE, show_error, told_errors
+from lagent.utils.counts import many
 
 DIFFERS = 1
 _INDENT = 12
@@ -294,7 +295,7 @@ def prune(
     statuses = ('done', 'failed', 'suspended', 'ready', 'running') if everything else ('done',)
     with _journal(where, 'change') as journal:
         removed = journal.prune(time.time() - days * 86_400, statuses)  # type: ignore[arg-type]
-        typer.echo(f'{removed} runs removed')
+        typer.echo(f'{many(removed, "run")} removed')
 
 
 @contextmanager
@@ -370,7 +371,7 @@ def _head(line: Line) -> Text:
     if line.elapsed is not None:
         head.append(f'  {line.elapsed:.2f} s', style='dim')
     if line.usage:
-        head.append(f'  {line.usage:,} tokens', style='dim')
+        head.append(f'  {many(line.usage, "token")}', style='dim')
     return head
 
 
@@ -393,7 +394,7 @@ def _indented(text: str, columns: int | None) -> str:
     lines = printable(text).splitlines() or ['']
     if columns is not None:
         if len(lines) > 6:
-            lines = [*lines[:5], f'… {len(lines) - 5} more lines']
+            lines = [*lines[:5], f'… {many(len(lines) - 5, "more line")}']
         most = max(columns - _INDENT, _INDENT)
         lines = [line if len(line) <= most else f'{line[: most - 1]}…' for line in lines]
     return '\n'.join(f'{"":{_INDENT}}{line}' for line in lines)

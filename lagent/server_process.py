@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import IO
+from typing import IO, Any, NoReturn, Self
 from weakref import finalize
 
 import httpx
@@ -68,6 +68,18 @@ class ServerProcess:
         with contextlib.suppress(BrokenPipeError):  # it has ended, which `until_ready` tells
             self._process.stdin.write(stdin)
             self._process.stdin.flush()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # there is one process, and what is copied goes on to use it
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            'A server that was started here belongs to this process, so that what uses it can not '
+            'be pickled. Give the other process the address of the server.'
+        )
 
     @property
     def pid(self) -> int:

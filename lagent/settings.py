@@ -10,6 +10,7 @@ import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -33,6 +34,10 @@ ENVIRONMENT = {
 }
 """The variables of each setting; the first that is set counts."""
 
+Backend = Literal['docker', 'bubblewrap', 'auto', 'local']
+Language = Literal['en', 'zh']
+Images = Literal['auto', 'kitty', 'iterm2', 'sixel', 'none']
+
 _LARGEST = 64 * 1024  # bytes of a file
 
 
@@ -53,7 +58,7 @@ class ProjectSettings(BaseModel):
     timeout: float | None = Field(None, ge=0.1)
     max_turn: int | None = Field(None, ge=1)
     max_new_tokens: int | None = Field(None, ge=1)
-    language: Literal['en', 'zh'] | None = None
+    language: Language | None = None
 
 
 class UserSettings(ProjectSettings):
@@ -69,10 +74,23 @@ class UserSettings(ProjectSettings):
     """
 
     base_url: str | None = None
-    backend: str | None = None
+    backend: Backend | None = None
     save: str | None = None
     journal: str | None = None
-    images: str | None = None
+    images: Images | None = None
+
+
+def variables(name: str) -> str | list[str]:
+    """The variables of a setting, as an option of the command line takes them.
+
+    Args:
+        name: the setting.
+
+    Returns:
+        The only one, or all of them in order.
+    """
+    first, *others = ENVIRONMENT[name]
+    return [first, *others] if others else first
 
 
 def user_file() -> Path:
@@ -142,10 +160,13 @@ def effective() -> Iterator[tuple[str, str, str]]:
 
 
 def _read(path: Path, kind: type[ProjectSettings]) -> Iterator[tuple[str, Any]]:
-    if not path.is_file():
-        return
     try:
-        if path.stat().st_size > _LARGEST:
+        if not _is_there(path):
+            return
+        status = path.stat()
+        if not S_ISREG(status.st_mode):
+            raise ConfigError(f'{path} is no file: its settings can not be read.')
+        if status.st_size > _LARGEST:
             raise ConfigError(f'{path} is larger than {_LARGEST:,} bytes; it was not read.')
         settings = kind.model_validate(tomllib.loads(path.read_text('utf-8')))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -160,6 +181,14 @@ def _read(path: Path, kind: type[ProjectSettings]) -> Iterator[tuple[str, Any]]:
             'or --model names it.'
         )
     yield from settings.model_dump(exclude_none=True).items()
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()  # so that a link to nowhere is told
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _told(name: str, words: str, kind: type[ProjectSettings]) -> str:

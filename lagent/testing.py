@@ -23,6 +23,7 @@ from lagent.effects import Event, subscribe
 from lagent.limits import RunUsage
 from lagent.schema import AgentMessage
 from lagent.steps import as_asked
+from lagent.utils.counts import many
 
 __all__ = ['Call', 'Run', 'ask', 'properties']
 
@@ -236,7 +237,7 @@ def properties(runs: Iterable[Run]) -> list[tuple[str, str]]:
     }
     files = [info for run in runs for info in run.artifacts]
     return [(name, str(count)) for name, count in counts.items()] + [
-        ('lagent.artifact', f'{info.path} ({info.size} bytes)') for info in files
+        ('lagent.artifact', f'{info.path} ({many(info.size, "byte")})') for info in files
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.tasks.checks import is_same
 from benchmarks.tasks.task import Artifact
+from lagent.utils.counts import many
 
 MOST_BYTES = 8 << 20
 _LEAST_SIDE, _MOST_PIXELS = 100, 50_000_000
@@ -54,7 +55,7 @@ def _table(expected: Artifact, text: str) -> str:
     if sorted(header) != sorted(expected.columns):
         return f'its columns are {header!r:.200}'
     if expected.count is not None and len(rows) != expected.count:
-        return f'it has {len(rows)} rows'
+        return f'it has {many(len(rows), "row")}'
     if any(len(row) != len(header) for row in rows):
         return 'its rows are not all as long as its header'
     order = [header.index(name) for name in expected.columns]

@@ -11,6 +11,7 @@ from typing import Any
 
 from lagent._variables import reset
 from lagent.actions.base_action import BaseAction
+from lagent.actions.bounds import bounded
 from lagent.actions.builtin_actions import FinishAction, InvalidAction, NoAction
 from lagent.actions.closing import AsyncClosing, Closing, close_all
 from lagent.actions.function_tool import as_tool
@@ -35,6 +36,7 @@ NO_ACTION: dict[str, Any] = {'type': NoAction}
 FINISH_ACTION: dict[str, Any] = {'type': FinishAction}
 
 
+MAX_RESULT_CHARS = 100_000
 _MAX_PARALLEL = 16  # tools of one message that run at once
 
 # A subclass's `forward` need not know of it.
@@ -69,9 +71,14 @@ class ActionExecutor(Closing, Toolbox, Responder):
         finish_action: ends a run; known even where it is not listed.
         finish_in_action: whether to list it among the tools.
         hooks: hooks around every call.
+        max_result_chars: how many characters of a tool's answer go on, to the model, into memory
+            and into a journal; the rest is counted in its place. None for all of them.
 
     Attributes:
         actions: the tools by name.
+
+    Raises:
+        ValueError: `max_result_chars` is not positive.
     """
 
     def __init__(
@@ -82,8 +89,13 @@ class ActionExecutor(Closing, Toolbox, Responder):
         finish_action: Action = FINISH_ACTION,
         finish_in_action: bool = False,
         hooks: Hook | dict[str, Any] | Iterable[Hook | dict[str, Any]] | None = None,
+        *,
+        max_result_chars: int | None = MAX_RESULT_CHARS,
     ) -> None:
         super().__init__(hooks)
+        if max_result_chars is not None and max_result_chars < 1:
+            raise ValueError(f'max_result_chars must be positive, got {max_result_chars}')
+        self.max_result_chars = max_result_chars
         self.invalid_action = as_tool(invalid_action)
         self.no_action = as_tool(no_action)
         self.finish_action = as_tool(finish_action)
@@ -252,13 +264,15 @@ class ActionExecutor(Closing, Toolbox, Responder):
         except CONTROL_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001 - a tool may have a `__call__` of its own
-            return ActionReturn(
+            result = ActionReturn(
                 {'inputs': parameters, 'name': api},
                 type=tool.name,
                 errmsg=str(error) or type(error).__name__,
                 state=ActionStatusCode.API_ERROR,
             )
-        return result
+        if self.max_result_chars is None or not isinstance(result, ActionReturn):
+            return result
+        return bounded(result, self.max_result_chars)
 
     def _use(self, tool: BaseAction, parameters: Any, api: str) -> Flow[Any]:
         return call(settle, tool, parameters, api)

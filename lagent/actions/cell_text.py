@@ -6,6 +6,7 @@ from lagent.actions.interpreter import CellResult
 from lagent.prompts.parsers.fences import find_blocks, split_lines
 from lagent.prompts.parsers.json_lenient import loads_object
 from lagent.prompts.parsers.python_syntax import PythonSyntax
+from lagent.utils.counts import many
 
 TIMED_OUT = 'The code interpreter encountered a timeout error.'
 
@@ -33,7 +34,9 @@ def transcript(result: CellResult, *, value: bool = True, figures: bool = True) 
             continue
         if output.kind == 'display' and not figures and _IMAGES.intersection(output.data):
             continue
-        notes = [f'[{mime} left out: {size:,} bytes]' for mime, size in output.missing.items()]
+        notes = [
+            f'[{mime} left out: {many(size, "byte")}]' for mime, size in output.missing.items()
+        ]
         piece = '\n'.join([*([output.text] if output.text else _unread(output.data)), *notes])
         continues = output.kind == last and output.kind in _STREAMS
         if text and not text.endswith('\n') and not continues:
@@ -42,7 +45,7 @@ def transcript(result: CellResult, *, value: bool = True, figures: bool = True) 
         last = output.kind
     text = text.removesuffix('\n')
     if result.truncated.outputs:
-        text += f'\n[{result.truncated.outputs:,} more outputs were left out]'
+        text += f'\n[{many(result.truncated.outputs, "more output")} left out]'
     return text
 
 

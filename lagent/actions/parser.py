@@ -1,17 +1,23 @@
 """Between a model's words and a tool's arguments, and back."""
 
 import json
+import logging
+import re
 from ast import literal_eval
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lagent.errors import LagentError
 from lagent.prompts.parsers.json_lenient import loads
+from lagent.utils.counts import many
 
 if TYPE_CHECKING:
     from lagent.actions.base_action import BaseAction
 
+logger = logging.getLogger(__name__)
+
 _SHOWN_CHARS = 1000
+_ADDRESS = re.compile(r'<.* at 0x[0-9a-fA-F]+>+')  # another one in each process
 
 
 class ParseError(LagentError):
@@ -86,14 +92,25 @@ class BaseParser:
         """Turn what an API returned into result items.
 
         Args:
-            outputs: a text as it is; a dict, which is written as JSON; anything else as `str`.
+            outputs: a text as it is; a dict, which is written as JSON; anything else as `str`,
+                but for an object whose text would only be its address.
 
         Returns:
             Items ``{'type': ..., 'content': ...}``.
         """
         if isinstance(outputs, dict):
             outputs = json.dumps(outputs, ensure_ascii=False, default=str)
-        return [{'type': 'text', 'content': str(outputs)}]
+        text = str(outputs)
+        if not isinstance(outputs, str) and _ADDRESS.fullmatch(text):
+            kind = type(outputs).__name__
+            logger.warning(
+                '%s returned a %s, which has no text of its own: return a text, a dict, or an '
+                'object with __str__',
+                self.action.name,
+                kind,
+            )
+            text = f'It returned a {kind}, which has no text of its own.'
+        return [{'type': 'text', 'content': text}]
 
 
 class JsonParser(BaseParser):
@@ -169,10 +186,10 @@ class TupleParser(BaseParser):
             )
         parameters, least = self._api2param[name], len(self._api2required[name])
         if len(values) < least:
-            raise ParseError(f'at least {least} arguments are required, {len(values)} were given')
+            raise ParseError(f'at least {many(least, "argument")} required, {len(values)} given')
         if len(values) > len(parameters):
             raise ParseError(
-                f'at most {len(parameters)} arguments are accepted, {len(values)} were given'
+                f'at most {many(len(parameters), "argument")} accepted, {len(values)} given'
             )
         return {
             parameter['name']: value for parameter, value in zip(parameters, values, strict=False)
@@ -187,4 +204,4 @@ def _shortened(value: Any) -> str:
     text = str(value)
     if len(text) <= _SHOWN_CHARS:
         return text
-    return f'{text[:_SHOWN_CHARS]}... ({len(text)} characters)'
+    return f'{text[:_SHOWN_CHARS]}... ({many(len(text), "character")})'

@@ -14,6 +14,7 @@ from lagent.journal.contract import Record
 from lagent.journal.errors import NotRecordable
 from lagent.journal.recording import Recording, current_recording
 from lagent.positions import effect_id
+from lagent.utils.counts import many
 
 Rebuild = Literal['fresh', 'rerun', 'snapshot']
 
@@ -263,8 +264,8 @@ class Resumption:
         failures = f'; {failed} of them failed this time' if failed else ''
         cells = len(past) - past.count(None)
         return News(
-            f'the program was interrupted and its sandbox is gone: the {cells} cells before '
-            f'this one were run again in a new sandbox{failures}',
+            f'the program was interrupted and its sandbox is gone: the {many(cells, "cell")} '
+            f'before this one ran again in a new sandbox{failures}',
             is_lost=False,
         )
 
@@ -401,4 +402,4 @@ def _throw_away(past: list[Record | None], method: str) -> None:
 
 
 def _after(before: list[Any]) -> str:
-    return f' after {len(before)} cells' if before else ''
+    return f' after {many(len(before), "cell")}' if before else ''

@@ -6,13 +6,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 import sandbox
 from lagent.actions.closing import AsyncClosing, Closing
 from lagent.actions.sandbox_sessions import Preparations, Readiness, names_of
 from lagent.context import resolve_session
 from lagent.effects import Effect, beside, is_offline
+from lagent.errors import ConfigError
 from lagent.flow import Flow, arun, call, run
 from lagent.journal.errors import NotCaptured
 from sandbox import FileInfo, SandboxPolicy
@@ -94,6 +95,12 @@ class Sandboxes(Closing):
         self._closed = False
         self._lock = threading.Lock()
         self._preparations = Preparations()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        raise ConfigError(
+            f'A {type(self).__name__} has sandboxes, which can not be copied with what is in them. '
+            'Make another one for the copy: copy the agent without it, or build a second agent.'
+        )
 
     @property
     def image(self) -> tuple[Variant, tuple[str, ...]] | None:

@@ -25,6 +25,7 @@ from lagent.actions.web.tencent import TencentSearch
 from lagent.actions.web.tool import web_api
 from lagent.context import DEFAULT_SESSION, resolve_session
 from lagent.portal import blocking
+from lagent.utils.counts import many
 
 __all__ = [
     'AsyncWebBrowser',
@@ -182,7 +183,8 @@ class AsyncWebBrowser(AsyncActionMixin, _WebBrowser):
         """
         text = await self.fetcher.read(url)
         if len(text) > _OPENED_CHARS:
-            text = f'{text[:_OPENED_CHARS]}\n... ({len(text) - _OPENED_CHARS} characters left out)'
+            left_out = many(len(text) - _OPENED_CHARS, 'character')
+            text = f'{text[:_OPENED_CHARS]}\n... ({left_out} left out)'
         return {'type': 'text', 'content': text}
 
 

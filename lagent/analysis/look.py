@@ -7,7 +7,17 @@ from typing import Any
 
 from lagent.analysis.profiles import FileProfile, parse_profile
 
-MODULES = ('encodings', 'columns', 'delimited', 'documents', 'containers', 'compressed', 'profile')
+MODULES = (
+    'words',
+    'encodings',
+    'columns',
+    'delimited',
+    'documents',
+    'images',
+    'containers',
+    'compressed',
+    'profile',
+)
 """The guest's modules, in the order in which they import one another."""
 
 MIME = 'application/vnd.lagent.profiles+json'

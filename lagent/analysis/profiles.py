@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from lagent.utils.counts import many
 from lagent.view.controls import without_controls
 from lagent.view.sizes import size_text
 
@@ -215,8 +216,8 @@ def describe(profile: FileProfile) -> str:
 def _table(table: TableProfile) -> Iterable[str]:
     named = f'{table.name!r}: ' if table.name else ''
     about = 'about ' if table.estimated else ''
-    rows = 'rows not counted' if table.total is None else about + _many(table.total, 'row')
-    yield f'{named}{rows}, {_many(table.width, "column")}'
+    rows = 'rows not counted' if table.total is None else about + many(table.total, 'row')
+    yield f'{named}{rows}, {many(table.width, "column")}'
     for note in table.notes:
         yield f'  {_one_line(note)}'
     columns = [_column(column) for column in table.columns[:_SHOWN_COLUMNS]]
@@ -227,10 +228,6 @@ def _table(table: TableProfile) -> Iterable[str]:
     for number, row in enumerate(table.rows[:3], 1):
         cells = [_cell(cell) for cell in row[:_SHOWN_COLUMNS]]
         yield f'  row {number}: {" | ".join(cells)}'
-
-
-def _many(count: int, noun: str) -> str:
-    return f'{count:,} {noun}{"" if count == 1 else "s"}'
 
 
 def _column(column: Column) -> str:

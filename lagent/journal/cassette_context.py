@@ -19,6 +19,7 @@ from lagent.journal.normalise import Normaliser
 from lagent.journal.redact import Redactor
 from lagent.llms.effect import model_name
 from lagent.llms.recorded import AsyncRecordedModel, RecordedModel
+from lagent.utils.counts import many
 
 F = TypeVar('F', bound=Callable[..., Any])
 
@@ -149,7 +150,9 @@ class Replay:
         self._made += 1
         if self._made > len(self._models):
             raise NotRecorded(
-                self.path, f'model number {self._made}', f'It knows of {len(self._models)} models.'
+                self.path,
+                f'model number {self._made}',
+                f'It knows of {many(len(self._models), "model")}.',
             )
         known = self._models[self._made - 1]
         return (AsyncRecordedModel if known['awaited'] else RecordedModel)(known['name'])

@@ -8,6 +8,7 @@ from typing import Any
 from lagent.journal.codec import Decoder
 from lagent.journal.contract import Record
 from lagent.journal.errors import Diverged
+from lagent.utils.counts import many
 
 _LINES = 24
 _WIDTH = 160
@@ -72,7 +73,7 @@ def differing(before: str, after: str) -> list[str]:
         2:
     ]
     cut = [line if len(line) <= _WIDTH else f'{line[: _WIDTH - 1]}…' for line in lines[:_LINES]]
-    return cut + ([f'… {len(lines) - _LINES} more lines'] if len(lines) > _LINES else [])
+    return cut + ([f'… {many(len(lines) - _LINES, "more line")}'] if len(lines) > _LINES else [])
 
 
 def pretty(value: Any) -> str:

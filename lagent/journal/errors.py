@@ -24,6 +24,7 @@ from typing import Any
 
 from lagent.errors import JournalError as JournalError  # noqa: PLC0414 - it is public here, too
 from lagent.errors import LagentError
+from lagent.utils.counts import many
 
 
 class NoSuchRun(JournalError):
@@ -263,7 +264,7 @@ class OutputsDiffer(JournalError):
 
     def __init__(self, path: str | os.PathLike[str], differences: Sequence[str]) -> None:
         super().__init__(
-            f'{len(differences)} cells do something else than {os.fspath(path)} says.\n'
+            f'Not as {os.fspath(path)} says: {many(len(differences), "cell")}.\n'
             + '\n'.join(differences)
             + f'\nIf the change is meant, {_AGAIN}.'
         )

@@ -10,6 +10,7 @@ from lagent.journal.contract import Run
 from lagent.journal.errors import RedactorMissing
 from lagent.journal.redact import Redactor
 from lagent.journal.validation import damaged, opening
+from lagent.utils.counts import many
 
 
 def noted(redactor: Redactor | None) -> dict[str, Any] | None:
@@ -47,10 +48,10 @@ def check_redactor(run: Run, redactor: Redactor | None) -> None:
         return
     now = 'none is given now' if redactor is None else f'this one has {values} and {rules}'
     raise RedactorMissing(
-        f'Run {run.id!r} began with a redactor of your own ({begun["values"]} values and '
-        f'{begun["rules"]} rules), and {now}: its secrets would be written and shown. Nothing was '
-        'done. Give the same redactor to run(redactor=...), rerun, record, edit or reject, or let '
-        'the function that makes the agent set its `redactor`: name it with --agent '
+        f'Run {run.id!r} began with a redactor of your own ({many(begun["values"], "value")} '
+        f'and {many(begun["rules"], "rule")}), and {now}: its secrets would be written and shown. '
+        'Nothing was done. Give the same redactor to run(redactor=...), rerun, record, edit or '
+        'reject, or let the function that makes the agent set its `redactor`: name it with --agent '
         'MODULE:FUNCTION, unless the run has it as its factory.'
     )
 

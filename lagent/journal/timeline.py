@@ -12,6 +12,7 @@ from lagent.journal.difference import differing, pretty
 from lagent.journal.history import TASK
 from lagent.journal.intents import ASIDE
 from lagent.journal.validation import damaged, records_of
+from lagent.utils.counts import many
 
 _LINE = 90  # characters of arguments that stay on one line
 
@@ -155,7 +156,7 @@ def _untagged(journal: Journal, tag: Any, tree: dict[str, Any]) -> Any:
 def _essence(body: Any) -> Any:
     """The part of a result that a person looks for: a reply's text, a cell's or a tool's output."""
     if isinstance(body, list) and all(map(_is_file, body)):
-        return '\n'.join(f'{each["path"]} ({each["size"]:,} bytes)' for each in body)
+        return '\n'.join(f'{each["path"]} ({many(each["size"], "byte")})' for each in body)
     if not isinstance(body, dict):
         return '' if body is None else body
     if 'outcome' in body and 'outputs' in body:

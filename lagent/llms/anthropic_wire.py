@@ -163,6 +163,10 @@ class MessageBuilder(ReplyBuilder):
         self._counts: dict[str, Any] = {}
         self._thoughts: list[tuple[Any, dict[str, str]]] = []  # with the index of the block
 
+    def is_reply(self, data: Any) -> bool:
+        """Whether a document has the form of a whole message, see `ReplyBuilder.is_reply`."""
+        return isinstance(data, dict) and data.get('type') in ('message', 'error')
+
     def feed(self, data: Any) -> str:
         """Take a whole message, or the next event of a streamed one.
 
@@ -231,6 +235,9 @@ class MessageBuilder(ReplyBuilder):
     def _count(self, name: str) -> int:
         count = self._counts.get(name)
         return count if isinstance(count, int) else 0
+
+    def _reasoned(self) -> bool:
+        return bool(self._thoughts) or super()._reasoned()  # the text of a thought may be withheld
 
     def finish(self, *, complete: bool) -> tuple[str, Completion]:
         """End the reply, see `ReplyBuilder.finish`."""

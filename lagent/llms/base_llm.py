@@ -269,8 +269,8 @@ class BaseLLM(Closable):
     def close(self) -> None:
         """Give back what the model holds outside of this process's memory, as ``with`` does.
 
-        That are connections, and a server that was started for it; most models in this process
-        hold nothing such. Closing twice does nothing.
+        That are connections, a server that was started for it, and vLLM's engines; other models in
+        this process hold nothing such. Closing twice does nothing.
         """
 
 

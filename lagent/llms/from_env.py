@@ -46,7 +46,10 @@ def model_from_env(
 
     if base_url:
         if not model:
-            raise ConfigError('A server was given, but no model. Name one with --model or MODEL.')
+            raise ConfigError(
+                'A server was given, but no model. Name one with --model or MODEL; `lagent models` '
+                'lists those of the server.'
+            )
         return GPTAPI(model, base_url=base_url, max_new_tokens=max_new_tokens)
     if os.environ.get('OPENAI_API_KEY'):
         return GPTAPI(model or OPENAI_DEFAULT, max_new_tokens=max_new_tokens)

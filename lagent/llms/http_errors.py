@@ -1,6 +1,7 @@
 """What an error of an SDK, or one that a server reports, means to a caller."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lagent.llms.errors import (
@@ -20,6 +21,7 @@ from lagent.utils.retry_after import parse_retry_after
 _FILTERED = ('content_filter', 'content_policy_violation')  # codes, as of 2026, of two providers
 _KEY_HEADERS = ('authorization', 'api-key', 'x-api-key')
 _SHORTEST_KEY = 8  # characters; what is shorter is a word such as `EMPTY`, for servers without keys
+_USER = re.compile(r'^([\w+.-]+://)?[^/?#]*@')
 _MAX_SHOWN = 500  # characters of a server's error that go into ours
 
 
@@ -33,16 +35,13 @@ def typed_error(error: Any, sdk: Any) -> ModelCallFailed:
     Returns:
         One of ours; the SDK's error becomes its cause.
     """
+    where = shown_address(str(error.request.url))
     if isinstance(error, sdk.APITimeoutError):
         connecting = 'Connect' in type(error.__cause__).__name__
         setting = 'connect_timeout' if connecting else 'read_timeout'
-        return ModelTimeout(
-            f'{_address(error.request)} did not answer in time. Raise `{setting}` of the model.'
-        )
+        return ModelTimeout(f'{where} did not answer in time. Raise `{setting}` of the model.')
     if isinstance(error, sdk.APIConnectionError):
-        return ModelUnavailable(
-            f'No connection to {_address(error.request)} ({error.__cause__ or error}).'
-        )
+        return ModelUnavailable(f'No connection to {where} ({error.__cause__ or error}).')
     if isinstance(error, sdk.APIStatusError):
         headers = error.response.headers
         body = error.body
@@ -78,7 +77,9 @@ def error_of_status(
     if status is None and isinstance(code, int):
         status = code
     said = fields.get('message') or fields.get('detail') or (isinstance(body, str) and body) or text
-    words = _without_keys(f'{code or ""} {said}'.strip(), sent or {})[:_MAX_SHOWN]
+    keys = [(sent or {}).get(name, '').removeprefix('Bearer ') for name in _KEY_HEADERS]
+    told = '' if code in (None, status, str(status)) else code  # some repeat the status in it
+    words = without_keys(f'{told} {said}'.strip(), keys)[:_MAX_SHOWN]
     prefix = f'HTTP {status}: ' if status else 'The server broke off with an error: '
     if 'insufficient_quota' in (code, fields.get('type')):
         return QuotaExhausted(f'{prefix}{words}', status=status)
@@ -101,18 +102,37 @@ def error_of_status(
         )
     if status is None or status == 408 or status >= 500:
         return ModelUnavailable(f'{prefix}{words}', status=status, retry_after=retry_after)
+    if status == 404 or code == 'model_not_found':
+        words += (
+            " Check the model's name and the base URL: `lagent models --base-url URL` lists the "
+            'models of an OpenAI-compatible server.'
+        )
     return BadRequest(f'{prefix}{words}', status=status)
 
 
-def _without_keys(words: str, sent: Mapping[str, str]) -> str:
-    """What a server says, without the key that it was sent and has repeated."""
-    for name in _KEY_HEADERS:
-        key = sent.get(name, '').removeprefix('Bearer ')
+def without_keys(words: str, keys: Iterable[str]) -> str:
+    """What a server says, without a key that it was sent and has repeated.
+
+    Args:
+        words: what it says.
+        keys: what it was sent.
+
+    Returns:
+        The same, or with a mark in a key's place.
+    """
+    for key in keys:
         if len(key) >= _SHORTEST_KEY:
             words = words.replace(key, '[the key]')
     return words
 
 
-def _address(request: Any) -> str:
-    """Where a request went, without the user and password that an address may hold."""
-    return str(request.url.copy_with(userinfo=b''))
+def shown_address(url: str) -> str:
+    """An address without what may be secret in it: the user, the password and the query.
+
+    Args:
+        url: the address.
+
+    Returns:
+        What can be told.
+    """
+    return _USER.sub(r'\1', url).partition('?')[0].partition('#')[0]

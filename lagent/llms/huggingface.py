@@ -13,10 +13,11 @@ from lagent.llms.completion import Completion
 from lagent.llms.effect import model_call, model_stream
 from lagent.llms.hf_engine import Engine, Request, load_model, load_tokenizer
 from lagent.llms.meta_template import CHAT_META
+from lagent.llms.sharing import SharesEngine
 from lagent.schema import ModelStatusCode
 
 
-class HFTransformer(BaseLLM):
+class HFTransformer(SharesEngine, BaseLLM):
     """A model that completes a prompt, by transformers.
 
     Args:
@@ -39,6 +40,7 @@ class HFTransformer(BaseLLM):
     """
 
     provider = 'transformers'
+    _shared = ('model', 'tokenizer', '_engine')
 
     def __init__(
         self,

@@ -17,13 +17,14 @@ from lagent.llms.effect import model_call
 from lagent.llms.engine_client import AsyncEngineClient, BlockingEngineClient, EngineClient
 from lagent.llms.errors import ContextOverflow, ModelCallFailed, is_overflow
 from lagent.llms.meta_template import CHAT_META
+from lagent.llms.sharing import SharesEngine
 from lagent.llms.stops import cut_at_stop
 from lagent.server_process import ServerProcess, check_port, local_url, options
 
 _SESSION_ARGUMENTS = ('sequence_start', 'sequence_end', 'timeout')
 
 
-class LMDeployPipeline(BaseLLM):
+class LMDeployPipeline(SharesEngine, BaseLLM):
     """A model that LMDeploy runs in this process.
 
     Dialogs are written with the model's own chat template, or with a `meta_template` or a
@@ -50,6 +51,7 @@ class LMDeployPipeline(BaseLLM):
     """
 
     provider = 'lmdeploy'
+    _shared = ('model', '_lmdeploy')
 
     def __init__(
         self,

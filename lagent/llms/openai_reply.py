@@ -9,6 +9,7 @@ from lagent.llms.completion import Completion, ToolCall, Usage
 from lagent.llms.errors import BadReply, EmptyReply, StreamCut
 from lagent.llms.http_errors import error_of_status
 from lagent.llms.stops import StopCutter
+from lagent.utils.counts import many
 
 
 @dataclass(slots=True)
@@ -54,6 +55,17 @@ class ReplyBuilder:
     def stopped(self) -> bool:
         """Whether a stop word was met, after which nothing belongs to the reply any more."""
         return self._cutter.stopped is not None
+
+    def is_reply(self, data: Any) -> bool:
+        """Whether a document has the form of a whole reply, or of an error.
+
+        Args:
+            data: the decoded JSON.
+
+        Returns:
+            False for what a server of another protocol sends, or none.
+        """
+        return isinstance(data, dict) and ('choices' in data or 'error' in data)
 
     def feed(self, data: Any) -> str:
         """Take a whole reply, or the next chunk of a streamed one.
@@ -143,8 +155,8 @@ class ReplyBuilder:
         """
         if not (complete or self._finish_reason or self.stopped):
             raise StreamCut(
-                f'The stream broke off after {len(self.text)} characters, without a finish reason. '
-                'What came is in `partial`; nothing of it was used.',
+                f'The stream broke off after {many(len(self.text), "character")}, without a finish '
+                'reason. What came is in `partial`; nothing of it was used.',
                 usage=self._usage,
             )
         rest = self._show(self._cutter.flush())
@@ -168,14 +180,28 @@ class ReplyBuilder:
             prompt_token_ids=self._prompt_ids,
         )
 
+    def _reasoned(self) -> bool:
+        return bool(self._usage and self._usage.reasoning_tokens) or any(self._reasoning)
+
     def _empty(self, finish_reason: str | None) -> EmptyReply:
-        hint = {
-            'length': 'All tokens went into reasoning: raise max_new_tokens.',
-            'content_filter': "The provider's filter took the reply: ask differently.",
-        }.get(finish_reason or '', 'Check that no stop word is what the reply begins with.')
+        details = f'finish_reason={finish_reason!r}, stop words: {self._stop_words}'
+        said = 'The model said nothing'
+        if finish_reason == 'content_filter':
+            hint = "The provider's filter took the reply: ask differently."
+        elif finish_reason == 'refusal':
+            hint = 'It refused: ask differently.'
+        elif self._reasoned():
+            spent = self._usage.reasoning_tokens if self._usage else 0
+            said = 'The model only reasoned' + (f', {many(spent, "token")}' if spent else '')
+            hint = 'Ask for less reasoning, or ask again.'
+            if finish_reason == 'length':
+                hint = 'It reached its limit: raise max_new_tokens, or ask for less reasoning.'
+        elif finish_reason == 'length':
+            hint = 'It reached its limit, what it reasoned unseen included: raise max_new_tokens.'
+        else:
+            hint = 'Check that no stop word is what the reply begins with.'
         return EmptyReply(
-            f'The model said nothing (finish_reason={finish_reason!r}, '
-            f'stop words: {self._stop_words}). {hint}',
+            f'{said} ({details}). {hint}',
             finish_reason=finish_reason,
             usage=self._usage,
         )

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from lagent.llms.completion import Usage
 from lagent.llms.errors import RateLimited
+from lagent.utils.counts import many
 from lagent.utils.reprs import repr_of
 from lagent.view.tokens import estimate_tokens
 
@@ -61,7 +63,8 @@ class RateLimits:
     In no span of 60 seconds are more requests begun, or more tokens counted, than a minute allows.
     Who came first goes first, whichever model, thread or event loop it comes from. Before a
     request its tokens are estimated (its text, and all of `max_new_tokens`); once the reply says
-    what it cost, that is counted.
+    what it cost, that is counted. A copy of a model keeps to the same limits together with it; in
+    another process (pickled) they are counted anew.
 
     Args:
         requests_per_minute: requests that may begin in a minute; None for any number.
@@ -108,8 +111,21 @@ class RateLimits:
     def __repr__(self) -> str:
         return repr_of(self)
 
+    def __copy__(self) -> Self:
+        return self
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # a copy would be another set of limits
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What has begun in this process, nobody counts in another one.
+        numbers = (self.requests_per_minute, self.tokens_per_minute, self.concurrency)
+        times: dict[str, Any] = {
+            'max_wait': self.max_wait,
+            'clock': self._clock,
+            'sleep': self._sleep,
+        }
+        return partial(type(self), **times), numbers
 
     def hold(self, seconds: float, key: str | None = None) -> None:
         """Let nothing begin for a while, because the provider said so to one request.
@@ -244,7 +260,7 @@ class RateLimits:
         with self._lock:
             ahead, running = len(self._queue) - 1, self._running
         raise RateLimited(
-            f'A request of about {ticket.tokens} tokens did not get its turn within '
+            f'A request of about {many(ticket.tokens, "token")} did not get its turn within '
             f'{self.max_wait:g} s under {self} ({running} running, {ahead} others waiting). '
             'Ask for fewer tokens, or raise the limits or their max_wait.'
         )

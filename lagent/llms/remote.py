@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from lagent.concurrency import gather
 from lagent.effects import emit, listening
@@ -23,16 +22,18 @@ from lagent.llms.errors import (
     QuotaExhausted,
     StreamCut,
 )
+from lagent.llms.http_errors import shown_address, without_keys
 from lagent.llms.keys import KeyRing
 from lagent.llms.openai_reply import ReplyBuilder
 from lagent.llms.rate_limits import RateLimits, estimate_request
 from lagent.llms.retry import Attempts
-from lagent.llms.sse import EventDecoder, WholeDecoder
+from lagent.llms.sse import BodyDecoder
 from lagent.portal import blocking, blocking_iterator
 from lagent.schema import ModelStatusCode, without_surrogates
 
 _MAX_PARALLEL = 20  # dialogs of a batch that are asked at once
 _DRAIN = 0.5  # seconds
+_SHOWN = 200  # characters of a body that is no reply
 
 
 class Poster(Protocol):
@@ -61,10 +62,7 @@ class RemoteModel(BaseAPILLM):
     url: str
 
     def __repr__(self) -> str:
-        where = urlsplit(self.url)
-        host = where.netloc.rpartition('@')[2]  # before it are a user and a password
-        url = f'{where.scheme}://{host}{where.path}'
-        return f'{type(self).__name__}({self.model_type!r}, url={url!r})'
+        return f'{type(self).__name__}({self.model_type!r}, url={shown_address(self.url)!r})'
 
     def _request(
         self, messages: Any, params: dict[str, Any], *, stream: bool
@@ -108,7 +106,7 @@ class RemoteModel(BaseAPILLM):
         while True:
             key, org = self._ring.next(self.rate_limits.held, refused)
             builder = self._new_reply(params)
-            exchange = _Exchange(self._server, attempts, builder)
+            exchange = _Exchange(self._server, attempts, builder, shown_address(self.url))
             async with AsyncExitStack() as place:
                 async with attempts.within_budget():
                     await self._until_ready()
@@ -226,8 +224,11 @@ class BlockingRemoteModel(RemoteModel):
 class _Exchange:
     """One request, and its reply as it comes in."""
 
-    def __init__(self, server: Poster, attempts: Attempts, builder: ReplyBuilder) -> None:
+    def __init__(
+        self, server: Poster, attempts: Attempts, builder: ReplyBuilder, address: str
+    ) -> None:
         self._server, self._attempts, self._builder = server, attempts, builder
+        self._address = address
 
     async def run(
         self, body: dict[str, Any], headers: dict[str, str], key: str, org: str | None
@@ -238,7 +239,7 @@ class _Exchange:
             async with self._attempts.within_budget():
                 post = self._server.post(body, headers, key, org)
                 pieces = await stack.enter_async_context(post)
-            decoder = EventDecoder() if streamed else WholeDecoder()
+            decoder = BodyDecoder()
             try:
                 while not (self._builder.ended or self._builder.stopped):
                     async with self._attempts.within_budget():
@@ -246,8 +247,8 @@ class _Exchange:
                     for data in decoder.close() if piece is None else decoder.feed(piece):
                         yield self._take(data)
                     if piece is None:
-                        if not streamed:
-                            self._builder.ended = True
+                        if (document := decoder.document()) is not None:
+                            yield self._take_whole(document, key)
                         break
             except ModelTimeout:
                 raise
@@ -257,6 +258,26 @@ class _Exchange:
                 raise StreamCut(str(error)) from error
             if self._builder.ended:
                 await _drain(pieces)
+
+    def _take_whole(self, document: str, key: str) -> str:
+        try:
+            reply = json.loads(document)
+        except (ValueError, RecursionError) as error:
+            raise self._no_reply(document, key) from error
+        if not self._builder.is_reply(reply):
+            raise self._no_reply(document, key)
+        text = self._builder.feed(reply)
+        self._builder.ended = True
+        return text
+
+    def _no_reply(self, document: str, key: str) -> BadReply:
+        begin = without_keys(document, [key]).strip()[:_SHOWN]
+        what = f'a web page: {begin!r}' if begin.startswith('<') else repr(begin)
+        return BadReply(
+            f'{self._address} sent no reply of a model, but {what if begin else "nothing"}. '
+            "Check that the base URL is that of the model's API, not of a page beside it, and that "
+            'no proxy or login stands in between.'
+        )
 
     def _take(self, data: str) -> str:
         if self._builder.ended or data == '[DONE]':

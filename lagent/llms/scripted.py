@@ -4,10 +4,12 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from lagent.effects import emit, listening
+from lagent.errors import ConfigError
 from lagent.flow import Flow, arun, call, run
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, Message, is_batch
 from lagent.llms.completion import Completion
@@ -15,6 +17,7 @@ from lagent.llms.effect import model_call, model_stream
 from lagent.llms.errors import ScriptEnded
 from lagent.schema import ModelStatusCode
 from lagent.utils.copies import copy_messages
+from lagent.utils.counts import many
 
 Reply = Any  # str, Completion, Stall, an exception to raise, or a function of the messages
 Expectation = str | Callable[[list[Message]], bool] | None
@@ -50,6 +53,8 @@ class ScriptedCall:
 
 class ScriptedModel(BaseLLM):
     """A model that gives the replies it was made with, one a call.
+
+    Copied, or pickled, it goes on from where it is, for itself.
 
     A reply is a text or a `Completion` (``finish_reason='length'`` for one that was cut); an
     exception is raised; a `Stall` waits first; a function is called with the messages and gives
@@ -88,11 +93,26 @@ class ScriptedModel(BaseLLM):
         assert chunk > 0, 'a chunk has at least one character'
         if isinstance(replies, str):
             replies = [replies]
-        self._replies: Iterator[Reply] = _forever(replies) if callable(replies) else iter(replies)
+        self._replies: Iterator[Reply] = _Always(replies) if callable(replies) else iter(replies)
         self._expect = tuple(expect)
         self._chunk = chunk
         self._lock = threading.Lock()
         self.calls: list[ScriptedCall] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            state = {name: value for name, value in self.__dict__.items() if name != '_lock'}
+            try:
+                return state | {'_replies': copy(self._replies), 'calls': list(self.calls)}
+            except TypeError as error:
+                raise ConfigError(
+                    f'The script of {self.path!r} comes from a {type(self._replies).__name__}, '
+                    'which can not be copied: give a list of replies, or a function.'
+                ) from error
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
 
     @model_call
     def chat(self, inputs: Any, session_ids: Any = None, **gen_params: Any) -> Any:
@@ -145,8 +165,8 @@ class ScriptedModel(BaseLLM):
                 reply = next(self._replies)
             except StopIteration:
                 raise ScriptEnded(
-                    f'The script of {self.path!r} has {number - 1} replies, and the model was '
-                    f'called once more. It was asked: {_last_text(messages)[:200]!r}'
+                    f'The script of {self.path!r} has {many(number - 1, "reply", "replies")}, and '
+                    f'the model was called once more. It was asked: {_last_text(messages)[:200]!r}'
                 ) from None
         self._check(number, messages)
         return self._resolve(reply, messages)
@@ -201,9 +221,17 @@ class AsyncScriptedModel(ScriptedModel, AsyncBaseLLM):
             await asyncio.sleep(0)
 
 
-def _forever(function: Callable[[list[Message]], Reply]) -> Iterator[Reply]:
-    while True:
-        yield function
+class _Always:
+    """An iterator that gives the same again and again."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._value
 
 
 def _last_text(messages: Any) -> str:

@@ -1,5 +1,6 @@
 """The way to a server through the SDK of whoever made its protocol."""
 
+import importlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -8,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from lagent.errors import ConfigError
 from lagent.llms.errors import ModelCallFailed
-from lagent.llms.http_errors import typed_error
+from lagent.llms.http_errors import shown_address, typed_error
 from lagent.llms.transport import Connections, bounded
 
 
@@ -35,11 +36,25 @@ class SdkServer:
         read_timeout: float,
     ) -> None:
         self.base_url = base_url
-        self._sdk = sdk
         scheme = urlsplit(base_url).scheme
         proxy = proxies.get(scheme) if isinstance(proxies, dict) else proxies
-        limits = sdk.Timeout(read_timeout, connect=connect_timeout)
-        self._connections = Connections(partial(_connect, sdk, client, base_url, limits, proxy))
+        self._settings = sdk.__name__, client, connect_timeout, read_timeout, proxy
+        self._prepare()
+
+    def _prepare(self) -> None:
+        name, client, connecting, reading, proxy = self._settings
+        self._sdk: Any = importlib.import_module(name)
+        limits = self._sdk.Timeout(reading, connect=connecting)
+        connect = partial(_connect, self._sdk, client, self.base_url, limits, proxy)
+        self._connections = Connections(connect)
+
+    def __getstate__(self) -> dict[str, Any]:
+        mine = ('_sdk', '_connections')  # a copy opens its own
+        return {name: value for name, value in self.__dict__.items() if name not in mine}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
 
     @asynccontextmanager
     async def post(
@@ -95,7 +110,7 @@ def split_url(url: str, example: str) -> SplitResult:
     """
     parts = urlsplit(url)
     if parts.scheme not in ('http', 'https') or not parts.netloc:
-        raise ConfigError(f'{url!r} is not the URL of a server, such as {example}')
+        raise ConfigError(f'{shown_address(url)!r} is not the URL of a server, such as {example}')
     return parts
 
 

@@ -17,12 +17,14 @@ from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
 from lagent.llms.chat_template import TokenDialogs, as_prompt, has_chat_template
 from lagent.llms.effect import model_call, model_stream
+from lagent.llms.errors import ServerFailed
 from lagent.llms.meta_template import CHAT_META
+from lagent.llms.sharing import SharesEngine
 from lagent.llms.vllm_request import Adapters, job, overflow_typed, reply_of, sampling_params
 from lagent.schema import ModelStatusCode
 
 
-class VllmModel(TokenDialogs, BaseLLM):
+class VllmModel(SharesEngine, TokenDialogs, BaseLLM):
     """A model that vLLM's offline engine runs in this process.
 
     Dialogs are written with the tokenizer's chat template. With a `meta_template` or a
@@ -53,6 +55,7 @@ class VllmModel(TokenDialogs, BaseLLM):
     """
 
     provider = 'vllm'
+    _shared = ('model', 'tokenizer', '_vllm', '_adapters', '_lock', '_loop', '_closed')
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class VllmModel(TokenDialogs, BaseLLM):
         if self._by_chat_template:
             self.template_parser = APITemplateParser(CHAT_META)
         self._lock = threading.Lock()
+        self._closed = threading.Event()
 
     def _load(self, arguments: dict[str, Any]) -> Any:
         # An engine that nobody uses any more ends, when it is collected, what all engines of a
@@ -161,6 +165,7 @@ class VllmModel(TokenDialogs, BaseLLM):
         adapter = self._adapters.request(params.get('lora'))
         started = time.monotonic()
         with self._lock, overflow_typed():
+            self._check_open()
             if not self._adapters.is_loaded(adapter):
                 with self._adapters.loading(adapter):
                     self.model.llm_engine.add_lora(adapter)
@@ -181,6 +186,23 @@ class VllmModel(TokenDialogs, BaseLLM):
         if listening():
             emit(str(replies[0]))
         return replies[0]
+
+    def close(self) -> None:
+        """Stop the engine, with its processes, once it has answered; its memory is free then.
+
+        An engine that runs in this process (``VLLM_ENABLE_V1_MULTIPROCESSING=0``) takes with it
+        what vLLM shares among all engines of a process: close others that do together with it.
+        Closing twice does nothing; a later call is a `ServerFailed`.
+        """
+        with self._lock:
+            if not self._closed.is_set():
+                self._closed.set()
+                self.model.llm_engine.engine_core.shutdown()
+            self.model = None  # in this process the weights live as long as the engine
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ServerFailed(f'This {type(self).__name__} was closed. Make another one.')
 
     def _abort_all(self) -> None:
         """Leave nothing in the engine that the next call would go on with, and be answered."""
@@ -217,8 +239,10 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
         return Engine.from_engine_args(self._vllm.AsyncEngineArgs(**arguments))
 
     async def close(self) -> None:  # type: ignore[override]  # the awaited face of the same method
-        """Stop the engine's process. Closing twice does nothing."""
-        await asyncio.to_thread(self.model.shutdown)
+        """Stop the engine's process. Closing twice does nothing; see `VllmModel.close`."""
+        if not self._closed.is_set():
+            self._closed.set()
+            await asyncio.to_thread(self.model.shutdown)
 
     @model_call
     async def generate(  # type: ignore[override]  # the awaited face of the same method
@@ -317,6 +341,7 @@ class AsyncVllmModel(VllmModel, AsyncBaseLLM):
         return_dict: bool = False,
     ) -> AsyncGenerator[tuple[ModelStatusCode, Any], None]:
         """Ask the engine, and yield the reply as far as it has come, whole at last."""
+        self._check_open()
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
             raise RuntimeError(

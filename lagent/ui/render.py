@@ -13,6 +13,7 @@ from markupsafe import Markup
 from lagent.ui.markdown import code_html, markdown_html, own_name
 from lagent.ui.session import Session
 from lagent.ui.sessions import Sessions
+from lagent.utils.counts import many
 from lagent.view.sizes import size_text
 
 _CACHED = 16 << 20  # characters of blocks
@@ -36,7 +37,12 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {'bytes': size_text, 'code': code_html, 'path': quote}
+        self._environment.filters |= {
+            'bytes': size_text,
+            'many': many,
+            'code': code_html,
+            'path': quote,
+        }
         self._environment.globals |= {
             'base': base,
             'model': model.rpartition('/')[2] if model.startswith('/') else model,

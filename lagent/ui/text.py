@@ -1,6 +1,7 @@
 """Texts from kernels and models, made fit to be shown: bounded, and without control characters."""
 
 from lagent.console import printable
+from lagent.utils.counts import many
 
 LIVE = 32_000
 """Characters of a text that are kept while it grows; the beginning and the end of it."""
@@ -32,7 +33,7 @@ class Growing:
             self._tail = self._tail[-self._half :]
 
     def __str__(self) -> str:
-        note = f'\n… {self._cut:,} characters are not shown …\n' if self._cut else ''
+        note = f'\n… {many(self._cut, "character")} not shown …\n' if self._cut else ''
         return f'{self._head}{note}{self._tail}'
 
 

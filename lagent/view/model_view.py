@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lagent.utils.counts import many
 from lagent.view.controls import without_controls
 from lagent.view.sizes import size_text
 from lagent.view.tables import is_cut, is_wrapped, missing, short_table
@@ -155,14 +156,14 @@ def _joined(outputs: Iterable[Any], more: int) -> Iterable[Piece]:
             yield '\n'
         last = output.kind
     if more:
-        yield f'[{more:,} more outputs were left out]\n'
+        yield f'[{many(more, "more output")} left out]\n'
 
 
 def _pieces(output: Any) -> list[Piece]:
     data: Mapping[str, Any] = output.data
     notes = [_image_note(mime, value) for mime, value in data.items() if mime.startswith('image/')]
     notes += [
-        f'[{without_controls(mime)} left out: {size:,} bytes]'
+        f'[{without_controls(mime)} left out: {many(size, "byte")}]'
         for mime, size in output.missing.items()
     ]
     if notes:
@@ -191,7 +192,7 @@ def _text(output: Any) -> list[Piece]:
 
 
 def _unread(mime: str, value: Any) -> str:
-    length = f': {len(value):,} characters' if isinstance(value, str) else ''
+    length = f': {many(len(value), "character")}' if isinstance(value, str) else ''
     return f'[{without_controls(mime)}{length}]'
 
 

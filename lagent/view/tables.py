@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import Any
 
+from lagent.utils.counts import many
+
 _MOST_HTML = 200_000  # characters that are looked at; pandas writes fewer
 _MOST_CELL = 24
 _MOST_NAMES = 20
@@ -101,7 +103,7 @@ def _hidden(shown: Grid, data: Any) -> str:
     names = [f'{_cell(column.name)} ({column.dtype})' for column in data.columns[first:end]]
     count = max(end - first, 0)
     if not names:
-        return f'[not shown: {count:,} columns]' if count else ''
+        return f'[not shown: {many(count, "column")}]' if count else ''
     return _listed('not shown', names, count - len(names))
 
 

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from lagent.utils.counts import many
+
 _RULER = re.compile(r'-{20,}\Z')
 _HEAD = re.compile(r'(?P<name>[\w.]+) +Traceback \(most recent call last\)\Z')
 _FRAME = re.compile(r'(?:Cell|Input) In ?\[\d+\]|File (?P<path>[^\n]+?)(?::\d+|, line \d+)(?:,|\Z)')
@@ -116,7 +118,7 @@ def _shown(part: _Part) -> Iterator[str]:
             packages = []
         if id(frame) in dropped:
             if not told:
-                yield f'[... {len(dropped):,} frames of your code left out ...]'
+                yield f'[... {many(len(dropped), "frame")} of your code left out ...]'
             told = True
         elif frame is not None:
             yield from _trimmed(frame.lines)
@@ -133,4 +135,4 @@ def _trimmed(lines: list[str]) -> list[str]:
 def _note(packages: list[str]) -> str:
     count = len(packages)
     names = ', '.join(dict.fromkeys(packages))
-    return f'[... {count} frame{"s" if count > 1 else ""} inside {names} left out ...]'
+    return f'[... {many(count, "frame")} inside {names} left out ...]'

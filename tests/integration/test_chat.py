@@ -88,7 +88,13 @@ def test_what_fails_is_told_and_the_conversation_goes_on(chat, tmp_path):
         ['Still here.'],
         ['/add', '/add nowhere.csv', '/save ../../etc/passwd', '/save no', '/nonsense', 'There?'],
     )
-    for words in ('needs the path', 'nowhere.csv', 'Commands:', 'Still here.'):
+    for words in (
+        'needs the path',
+        'nowhere.csv',
+        'no command /nonsense',
+        'Commands:',
+        'Still here.',
+    ):
         assert words in output
     assert not (tmp_path.parent / 'etc').exists()
     assert 'Traceback' not in output

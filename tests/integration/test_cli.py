@@ -49,9 +49,22 @@ def test_run_answers_a_question_about_a_file(model, table, tmp_path):
     assert result.exit_code == 0, result.output
     for part in ('print(sum(', 'ok, ', 'file out.txt', 'It has 2 rows.'):
         assert part in result.output
-    assert 'table.csv' in llm.calls[0].messages[0]['content']
+    assert 'table.csv' in llm.calls[0].messages[-1]['content']
     assert llm.calls[1].messages[-1]['content'].startswith('2\n')
     assert (tmp_path / 'saved' / 'out.txt').read_text() == 'x'
+
+
+def test_a_model_is_told_files_of_one_name_under_the_names_that_they_have(model, tmp_path):
+    llm = model('Two tables.')
+    paths = [tmp_path / folder / 'x.csv' for folder in 'ab']
+    for path, rows in zip(paths, ('1,2\n', '3,4\n5,6\n'), strict=True):
+        path.parent.mkdir()
+        path.write_text(f'a,b\n{rows}')
+    result = lagent('run', 'What is there?', *paths, *LOCAL)
+    assert result.exit_code == 0, result.output
+    system, *_, asked = (message['content'] for message in llm.calls[0].messages)
+    assert 'x.csv' not in system
+    assert asked.count("read_csv('x.csv')") == asked.count("read_csv('x-2.csv')") == 1
 
 
 NESTED = """```python

@@ -15,7 +15,13 @@ from typer.testing import CliRunner
 import lagent.llms
 from lagent import cli, doctor
 from lagent.doctor import EXTRAS, MODELS, served_models
-from lagent.llms.errors import BadReply, ModelTimeout, ModelUnavailable
+from lagent.llms.errors import (
+    AuthenticationFailed,
+    BadReply,
+    BadRequest,
+    ModelTimeout,
+    ModelUnavailable,
+)
 
 ROOT = Path(__file__).parents[2]
 KEY = 'sk-never-shown'
@@ -76,24 +82,26 @@ def test_the_models_of_a_server(server):
 @pytest.mark.parametrize(
     ('reply', 'error', 'words'),
     [
-        ((401, [b'no']), ModelUnavailable, 'status 401'),
-        ((302, [b'']), ModelUnavailable, 'status 302'),
-        ((200, [b'<html>']), BadReply, 'a list of models'),
-        ((200, [b'{"data": [1]}']), BadReply, 'a list of models'),
-        ((200, [b'[]']), BadReply, 'a list of models'),
-        ((200, [b'x' * (1 << 20)] * 8), BadReply, 'longer than'),
+        ((401, [b'no']), AuthenticationFailed, 'status 401. Check OPENAI_API_KEY'),
+        ((302, [b'']), BadRequest, 'status 302. Check that the base URL'),
+        ((404, [b'no']), BadRequest, 'status 404. Check that the base URL .* /v1'),
+        ((503, [b'no']), ModelUnavailable, 'status 503. .*again later'),
+        ((200, [b'<html>']), BadReply, 'a list of models. Check that the base URL'),
+        ((200, [b'{"data": [1]}']), BadReply, 'a list of models. Check that the base URL'),
+        ((200, [b'[]']), BadReply, 'a list of models. Check that the base URL'),
+        ((200, [b'x' * (1 << 20)] * 8), BadReply, 'longer than .* Check that the base URL'),
     ],
 )
 def test_a_server_that_gives_something_else(server, reply, error, words):
     server.reply = reply
-    with pytest.raises(error, match=words):
-        served_models(server.url, KEY, 30)
+    with pytest.raises(error, match=f'^{server.url} .*{words}'):
+        served_models(server.url.replace('//', '//me:hunter2@'), KEY, 30)
 
 
 def test_a_server_that_drips_has_a_deadline(server):
     server.reply = 200, drip()
     started = time.monotonic()
-    with pytest.raises(ModelTimeout, match=r'in 0\.5 s'):
+    with pytest.raises(ModelTimeout, match=rf'^{server.url} .*in 0\.5 s.*--deadline'):
         served_models(server.url, KEY, 0.5)
     assert time.monotonic() - started < 10
 
@@ -117,7 +125,17 @@ def test_a_server_that_is_not_there(clean):
     result = CliRunner().invoke(cli.app, ['models', '--base-url', address])
     assert result.exit_code == cli.MODEL_FAILED
     assert 'ModelUnavailable' in result.output
-    assert 'hunter2' not in result.output
+    said = ' '.join(result.output.split())
+    assert 'No connection to http://127.0.0.1:9/v1 (ConnectError). Check the address' in said
+    assert 'hunter2' not in said
+
+
+def test_an_address_that_is_none_is_wrong_usage(clean):
+    result = CliRunner().invoke(cli.app, ['models', '--base-url', 'me:hunter2@localhost:8000'])
+    assert result.exit_code == cli.USAGE
+    said = ' '.join(result.output.split())
+    assert "'localhost:8000' is not the URL of a server, such as http://localhost:8000/v1" in said
+    assert 'hunter2' not in said
 
 
 def test_the_classes_and_extras_are_those_that_there_are():

@@ -4,9 +4,11 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+import pytest
+
 import lagent
 from lagent import errors
-from lagent.errors import LagentError
+from lagent.errors import LagentError, ParseFailed
 
 # Never leave lagent, or are raised in a sandbox.
 INTERNAL = {
@@ -51,3 +53,18 @@ def test_a_code_says_which_error_it_is() -> None:
         if issubclass(kind, LagentError):
             known = codes.setdefault(kind.code, kind)
             assert issubclass(kind, known), f'{full_name(kind)} has the code of {full_name(known)}'
+
+
+@pytest.mark.parametrize(
+    ('reason', 'told'),
+    [
+        ('incomplete', 'max_new_tokens'),
+        ('unclosed_reasoning', 'max_new_tokens'),
+        ('json', 'format'),
+    ],
+)
+def test_what_to_do_about_replies_that_can_not_be_parsed(reason: str, told: str) -> None:
+    error = str(ParseFailed(1, reason, 'x'))
+    assert error.startswith(f'1 reply could not be parsed (last reason: {reason}). ')
+    assert told in error
+    assert str(ParseFailed(5, reason, 'x')).startswith('5 replies in a row could not be parsed')

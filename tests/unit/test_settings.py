@@ -1,5 +1,8 @@
 """Which of flag, environment, project file and user file decides, and what a project may not."""
 
+import os
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -99,6 +102,7 @@ def test_a_project_does_not_load_weights(files, tmp_path):
         ('tiemout = 3', "there is no setting 'tiemout'"),
         ('timeout = "secret-value"', 'timeout: Input should be a valid number'),
         ('timeout = 0', 'timeout: Input should be greater'),
+        ('language = "fr"', "language: Input should be 'en' or 'zh'"),
         ('model = ', 'can not be read'),
         (f'model = "{"x" * 70_000}"', 'larger than 65,536 bytes'),
     ],
@@ -109,6 +113,50 @@ def test_a_mistake_is_told_without_the_value(files, text, told):
     assert result.exit_code == cli.USAGE
     assert told in result.output.replace('\n', ' ').replace('  ', ' ')
     assert 'secret-value' not in result.output
+
+
+@pytest.mark.parametrize(
+    ('text', 'told'),
+    [
+        ('backend = "dokcer"', "backend: Input should be 'docker', 'bubblewrap'"),
+        ('images = "all"', "images: Input should be 'auto', 'kitty'"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_told(files, text, told):
+    files(ours=text)
+    result = CliRunner().invoke(cli.app, ['config'])
+    assert result.exit_code == cli.USAGE
+    assert told in ' '.join(result.output.split())
+
+
+def test_a_back_end_that_there_is_not_is_told_before_a_model_is_asked(files, monkeypatch):
+    for given, variable in ((['--backend', 'dokcer'], ''), ([], 'dokcer')):
+        monkeypatch.setenv('LAGENT_BACKEND', variable)
+        result = CliRunner().invoke(cli.app, ['run', 'q', *given])
+        assert result.exit_code == cli.USAGE
+        said = ' '.join(result.output.replace('│', ' ').split())
+        assert "'dokcer' is not one of 'docker', 'bubblewrap', 'auto', 'local'" in said
+    assert "(env var: 'LAGENT_BACKEND')" in said
+
+
+@pytest.mark.parametrize('kind', ['folder', 'loop', 'nowhere', 'pipe', 'closed'])
+def test_a_file_that_can_not_be_read_is_told(files, kind, tmp_path, monkeypatch):
+    path = Path('lagent.toml')
+    if kind == 'folder':
+        path.mkdir()
+    elif kind == 'pipe':
+        os.mkfifo(path)
+    elif kind == 'closed':
+        path.write_text('model = "a"')
+        monkeypatch.setattr(Path, 'lstat', closed)
+    else:
+        path.symlink_to(path if kind == 'loop' else 'nowhere.toml')
+    with pytest.raises(ConfigError, match='can not be read'):
+        from_files()
+
+
+def closed(path):
+    raise PermissionError(13, 'Permission denied', str(path))
 
 
 def test_passwords_in_addresses_are_not_shown(files, monkeypatch):

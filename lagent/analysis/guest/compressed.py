@@ -12,6 +12,7 @@ from typing import Any
 
 from .delimited import COUNTED_BYTES
 from .documents import Unreadable
+from .words import many
 
 _PIECE = 64 * 1024  # what a damaged file gives before its end is not lost with a larger one
 _MAX_MEMBERS = 30
@@ -84,7 +85,7 @@ def tar_profile(path: Path) -> Profile:
                     notes.append('and more')
                     break
                 if member.isfile():
-                    listed.append(f'{member.name} ({member.size:,} bytes)')
+                    listed.append(f'{member.name} ({many(member.size, "byte")})')
     except (tarfile.TarError, OSError, UnicodeError) as error:
         notes.append(f'the list ends here: {error}')
     return {'kind': 'archive', 'notes': ['a tape archive (tar)', *listed, *notes]}

@@ -11,6 +11,7 @@ from typing import Any
 from .columns import column
 from .delimited import MAX_COLUMNS, SHOWN_ROWS
 from .documents import Unreadable, needed
+from .words import many
 
 MAX_TABLES = 30
 _SAMPLE = 200
@@ -33,10 +34,12 @@ def archive_profile(path: Path) -> Profile:
     if 'xl/workbook.xml' in names:
         return _workbook(path, unpacked <= _UNPACKED_BYTES)
     files = [member for member in members if not member.is_dir()]
-    listed = [f'{member.filename} ({member.file_size:,} bytes)' for member in files[:_MAX_MEMBERS]]
+    listed = [
+        f'{member.filename} ({many(member.file_size, "byte")})' for member in files[:_MAX_MEMBERS]
+    ]
     if more := len(files) - len(listed):
         listed.append(f'and {more:,} more')
-    notes = [f'{len(files):,} files, {unpacked:,} bytes unpacked', *listed]
+    notes = [f'{many(len(files), "file")}, {many(unpacked, "byte")} unpacked', *listed]
     if any(member.flag_bits & 1 for member in files):
         notes.insert(1, 'some of them are encrypted')
     return {'kind': 'archive', 'notes': notes}
@@ -140,7 +143,7 @@ def database_profile(path: Path) -> Profile:
             connection.close()
     except sqlite3.Error as error:
         raise Unreadable(f'it could not be read as SQLite: {error}') from None
-    notes = [f'{len(named):,} tables and views']
+    notes = [f'tables and views: {len(named):,}']
     if len(named) > len(tables):
         notes.append(f'only the first {len(tables)} were looked at')
     return {'kind': 'database', 'tables': tables, 'notes': notes}
@@ -179,4 +182,4 @@ def _all(connection: sqlite3.Connection, query: str) -> list[Sequence[Any]]:
 def _shown(value: Any) -> str:
     if value is None:
         return ''
-    return f'<{len(value):,} bytes>' if isinstance(value, bytes) else str(value)[:200]
+    return f'<{many(len(value), "byte")}>' if isinstance(value, bytes) else str(value)[:200]

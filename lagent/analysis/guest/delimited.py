@@ -8,6 +8,7 @@ from typing import Any
 
 from .columns import column, looks_like_data
 from .encodings import decode
+from .words import many
 
 HEAD_BYTES = 256 * 1024
 COUNTED_BYTES = 32 * 1024 * 1024
@@ -42,8 +43,9 @@ def text_profile(path: Path, size: int) -> Profile | None:
         table = _table(path, size, text, encoding, delimiter)
         return {'kind': 'table', **about, **table, 'notes': notes + table['notes']}
     lines = text.splitlines()
-    count = f'{len(lines):,}' if whole else f'about {len(lines) * size // max(len(head), 1):,}'
-    return {'kind': 'text', **about, 'text': text[:2_000], 'notes': [*notes, f'{count} lines']}
+    count = len(lines) if whole else len(lines) * size // max(len(head), 1)
+    counted = f'{"" if whole else "about "}{many(count, "line")}'
+    return {'kind': 'text', **about, 'text': text[:2_000], 'notes': [*notes, counted]}
 
 
 def _rows(text: str, delimiter: str | None, limit: int) -> list[list[str]]:
@@ -94,12 +96,12 @@ def _table(path: Path, size: int, text: str, encoding: str, delimiter: str | Non
     total, estimated = _total(path, size, text, encoding, delimiter)
     notes = []
     if skip:
-        notes.append(f'{skip} lines before the table have another number of fields')
+        notes.append(f'{many(skip, "line")} before the table with another number of fields')
     if not header:
         notes.append('the first line is data: there is no header')
     if len(even) < len(data):
         odd = len(data) - len(even)
-        notes.append(f'{odd} of the first {len(data)} rows have another number of fields')
+        notes.append(f'rows with another number of fields: {odd} of the first {len(data):,}')
     signs = {sign: value for one in columns for sign, value in one.items() if _is_sign(sign)}
     table = {
         'name': '',

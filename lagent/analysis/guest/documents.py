@@ -1,18 +1,17 @@
-"""JSON, images and PDF."""
+"""JSON and PDF."""
 
 import importlib
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
 from .columns import column
 from .delimited import HEAD_BYTES, MAX_COLUMNS, SHOWN_ROWS
 from .encodings import decode
+from .words import many
 
 _WHOLE_BYTES = 32 * 1024 * 1024
 _SAMPLE = 1_000
-_JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 Profile = dict[str, Any]
 
@@ -75,7 +74,11 @@ def lines_profile(path: Path, size: int) -> Profile:
         with path.open('rb') as file:
             table['total'] = sum(1 for line in file if line.strip())
     table['estimated'] = estimated
-    notes = [f'{bad} of the first {len(lines[:_SAMPLE])} lines are no valid JSON'] if bad else []
+    notes = (
+        [f'lines that are no valid JSON: {bad} of the first {len(lines[:_SAMPLE]):,}']
+        if bad
+        else []
+    )
     return {'kind': 'json lines', 'encoding': found[1], 'tables': [table], 'notes': notes}
 
 
@@ -84,10 +87,10 @@ def _value(value: Any) -> Profile:
         if value and all(isinstance(item, dict) for item in value[:_SAMPLE]):
             return {'tables': [{**_records(value[:_SAMPLE]), 'total': len(value)}], 'notes': []}
         kinds = sorted({_kind(item) for item in value[:_SAMPLE]})
-        return {'notes': [f'a list of {len(value):,} items: {", ".join(kinds) or "none"}']}
+        return {'notes': [f'a list of {many(len(value), "item")}: {", ".join(kinds) or "none"}']}
     if isinstance(value, dict):
         keys = [f'{key}: {_kind(item)}' for key, item in list(value.items())[:MAX_COLUMNS]]
-        return {'notes': [f'an object with {len(value):,} keys', *keys[:50]]}
+        return {'notes': [f'an object with {many(len(value), "key")}', *keys[:50]]}
     return {'notes': [f'one {_kind(value)}']}
 
 
@@ -95,7 +98,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, list):
         return f'list of {len(value):,}'
     if isinstance(value, dict):
-        return f'object with {len(value):,} keys'
+        return f'object with {many(len(value), "key")}'
     names = {str: 'text', bool: 'boolean', int: 'integer', float: 'number', type(None): 'null'}
     return names[type(value)]
 
@@ -134,53 +137,6 @@ def _cell(value: Any) -> str:
     return text[:200]
 
 
-def image_profile(path: Path, kind: str) -> Profile:
-    """Describe an image by its header."""
-    with path.open('rb') as file:
-        size = _image_size(file.read(HEAD_BYTES), kind)
-    if size is None:
-        raise Unreadable(f'its header is not that of a {kind} image')
-    return {'kind': 'image', 'notes': [f'{kind}, {size[0]} x {size[1]} pixels']}
-
-
-def _image_size(data: bytes, kind: str) -> tuple[int, int] | None:
-    try:
-        if kind == 'png':
-            return struct.unpack('>II', data[16:24])
-        if kind == 'gif':
-            return struct.unpack('<HH', data[6:10])
-        if kind == 'bmp':
-            width, height = struct.unpack('<ii', data[18:26])
-            return width, abs(height)
-        if kind == 'webp':
-            return _webp_size(data)
-    except struct.error:
-        return None
-    return _jpeg_size(data)
-
-
-def _webp_size(data: bytes) -> tuple[int, int] | None:
-    form = data[12:16]
-    if form == b'VP8X':
-        return 1 + int.from_bytes(data[24:27], 'little'), 1 + int.from_bytes(data[27:30], 'little')
-    if form == b'VP8L':
-        bits = int.from_bytes(data[21:25], 'little')
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    width, height = struct.unpack('<HH', data[26:30])
-    return width & 0x3FFF, height & 0x3FFF
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    position = 2
-    while position + 9 <= len(data) and data[position] == 0xFF:
-        marker, length = data[position + 1], int.from_bytes(data[position + 2 : position + 4])
-        if marker in _JPEG_SIZES:
-            height, width = struct.unpack('>HH', data[position + 5 : position + 9])
-            return width, height
-        position += 2 + max(length, 2)
-    return None
-
-
 def pdf_profile(path: Path) -> Profile:
     """Describe a PDF by its number of pages and the text of the first ones."""
     pypdf = needed('pypdf')
@@ -193,4 +149,4 @@ def pdf_profile(path: Path) -> Profile:
         raise Unreadable(f'it could not be read as PDF: {type(error).__name__}') from error
     if not is_open:
         raise Unreadable('it is encrypted')
-    return {'kind': 'pdf', 'text': '\n'.join(texts)[:2_000], 'notes': [f'{count:,} pages']}
+    return {'kind': 'pdf', 'text': '\n'.join(texts)[:2_000], 'notes': [many(count, 'page')]}

@@ -5,13 +5,15 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .compressed import compressed_profile, compression, is_tar, tar_profile
 from .containers import archive_profile, database_profile, parquet_profile
 from .delimited import text_profile
-from .documents import Unreadable, image_profile, json_profile, lines_profile, pdf_profile
+from .documents import Unreadable, json_profile, lines_profile, pdf_profile
+from .images import image_profile
 
 _HEAD_BYTES = 512  # a tape archive is told from its first block
 _MAX_TEXT = 200  # characters of one cell or name
@@ -49,8 +51,12 @@ _CLAIMED: dict[str, Callable[[Path], Profile]] = {
     '.parquet': parquet_profile,
     '.sqlite': database_profile,
     '.pdf': pdf_profile,
-    '.png': lambda path: image_profile(path, 'png'),
-    '.jpg': lambda path: image_profile(path, 'jpeg'),
+    '.png': partial(image_profile, kind='png'),
+    '.gif': partial(image_profile, kind='gif'),
+    '.bmp': partial(image_profile, kind='bmp'),
+    '.webp': partial(image_profile, kind='webp'),
+    '.jpg': partial(image_profile, kind='jpeg'),
+    '.jpeg': partial(image_profile, kind='jpeg'),
 }
 
 

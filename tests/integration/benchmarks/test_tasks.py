@@ -99,7 +99,7 @@ def test_wrong_answers_wrong_files_and_broken_models_are_told_apart(interpreter,
     assert [results[name].reason for name in files] == [
         'there is no body-mass.png',
         'body-mass.png: all of its pixels are alike',
-        'species-counts.csv: it has 1 rows',
+        'species-counts.csv: it has 1 row',
     ]
     assert (results['out of turns'].steps, results['solved'].steps) == (2, 0)
 

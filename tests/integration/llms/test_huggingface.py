@@ -1,6 +1,7 @@
 """HFTransformer and HFTransformerChat on real weights."""
 
 import asyncio
+import copy
 import itertools
 import re
 import threading
@@ -42,6 +43,15 @@ def test_a_dialog_is_written_with_the_chat_template(llm: HFTransformerChat) -> N
     assert llm.tokenizer.decode(prompt.token_ids) == (
         '<|im_start|>user\nHow many rows?<|im_end|>\n<|im_start|>assistant\n'
     )
+
+
+def test_a_deep_copy_has_the_same_weights_and_parameters_of_its_own(
+    llm: HFTransformerChat,
+) -> None:
+    copied = copy.deepcopy(Agent(llm)).llm
+    copied.gen_params['max_new_tokens'] = 3
+    assert (copied.model, copied.tokenizer) == (llm.model, llm.tokenizer)
+    assert [len(each.chat(ASK).token_ids) for each in (copied, llm)] == [3, 12]
 
 
 def test_a_reply_that_was_cut(llm: HFTransformerChat) -> None:

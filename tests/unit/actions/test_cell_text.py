@@ -46,7 +46,7 @@ def test_what_was_left_out_is_counted():
     output = Output('display', '', {'text/html': '<b>'}, left_out={'image/png': 9_000_000})
     result = ok(output, truncated=Truncation(outputs=1_300))
     assert transcript(result) == (
-        '[text/html]\n[image/png left out: 9,000,000 bytes]\n[1,300 more outputs were left out]'
+        '[text/html]\n[image/png left out: 9,000,000 bytes]\n[1,300 more outputs left out]'
     )
 
 

@@ -88,8 +88,8 @@ def test_a_tuple_may_leave_out_what_is_not_required():
         ('(1', 'invalid tuple format: (1'),
         ('__import__("os")', 'invalid tuple format: __import__("os")'),
         (None, 'invalid tuple format: None (a tuple of one item is written (x,))'),
-        ('()', 'at least 1 arguments are required, 0 were given'),
-        ('(1, 2, 3)', 'at most 2 arguments are accepted, 3 were given'),
+        ('()', 'at least 1 argument required, 0 given'),
+        ('(1, 2, 3)', 'at most 2 arguments accepted, 3 given'),
     ],
 )
 def test_refused_tuple_arguments(inputs, words):

@@ -1,9 +1,14 @@
 """What an interpreter does with its sandboxes beside running cells."""
 
+import copy
+
 import pytest
 
 from lagent.actions import AsyncInterpreter, Interpreter
 from lagent.actions.hooked import settle
+from lagent.agents import AsyncCoder, Coder
+from lagent.errors import ConfigError
+from lagent.llms import ScriptedModel
 from sandbox import SandboxPolicy, Survival
 
 
@@ -48,3 +53,10 @@ def test_a_restart_forgets_variables_and_keeps_files(cls):
     assert settle(interpreter.execute, 'x', 's').error.name == 'NameError'
     assert settle(interpreter.read, 'kept.txt', 's') == b'yes'
     settle(interpreter.close)
+
+
+@pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
+def test_a_copy_of_an_agent_with_sandboxes_says_what_to_do(cls):
+    agent = (AsyncCoder if 'Async' in cls.__name__ else Coder)(ScriptedModel([]), cls())
+    with pytest.raises(ConfigError, match=f'A {cls.__name__} has sandboxes, .* a second agent'):
+        copy.deepcopy(agent)

@@ -3,6 +3,7 @@
 import io
 import json
 import sqlite3
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -143,6 +144,10 @@ def test_json(tmp_path):
     assert (table.total, table.rows[1]) == (3, ('1', '["a"]', 'x'))
     profile = written(tmp_path, json.dumps({'rows': [1, 2], 'ok': True}).encode(), 'one.json')
     assert profile.notes == ('an object with 2 keys', 'rows: list of 2', 'ok: boolean')
+    one = written(tmp_path, b'{"a": {"b": [0]}}', 'one.json')
+    assert one.notes == ('an object with 1 key', 'a: object with 1 key')
+    assert written(tmp_path, b'[7]', 'one.json').notes == ('a list of 1 item: integer',)
+    assert written(tmp_path, b'7', 'one.txt').notes[-1:] == ('1 line',)
     assert 'no valid JSON' in written(tmp_path, b'{"a": ', 'cut.json').error
     assert 'no valid JSON' in written(tmp_path, b'[' * 100_000, 'deep.json').error
 
@@ -151,16 +156,77 @@ def test_json_lines(tmp_path):
     profile = written(tmp_path, b'{"a": 1}\n{"a": 2.5}\noops\n', 'log.jsonl')
     (table,) = profile.tables
     assert (table.columns[0].type, table.total) == ('integer or number', 3)
-    assert profile.notes == ('1 of the first 3 lines are no valid JSON',)
+    assert profile.notes == ('lines that are no valid JSON: 1 of the first 3',)
     assert profile.reading == "pd.read_json('log.jsonl', lines=True)"
 
 
-@pytest.mark.parametrize('kind', ['png', 'jpeg', 'gif', 'bmp', 'webp'])
-def test_images(tmp_path, kind):
-    path = tmp_path / f'plot.{kind}'
-    Image.new('RGB', (33, 7), 'red').save(path)
-    profile = look(path)
+def encoded(kind, mode='RGB', **options):
+    data = io.BytesIO()
+    Image.new(mode, (33, 7)).save(data, kind, **options)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    ('kind', 'mode', 'options'),
+    [
+        ('png', 'RGB', {}),
+        ('png', '1', {}),
+        ('png', 'P', {}),
+        ('png', 'RGBA', {}),
+        ('png', 'I;16', {}),
+        ('jpeg', 'RGB', {}),
+        ('jpeg', 'L', {'progressive': True}),
+        ('gif', 'P', {}),
+        ('bmp', 'RGB', {}),
+        ('bmp', '1', {}),
+        ('webp', 'RGB', {}),
+        ('webp', 'RGB', {'lossless': True}),
+        ('webp', 'RGBA', {'exif': b'Exif'}),
+    ],
+)
+def test_images(tmp_path, kind, mode, options):
+    profile = written(tmp_path, encoded(kind, mode, **options), f'plot.{kind}')
     assert (profile.kind, profile.notes) == ('image', (f'{kind}, 33 x 7 pixels',))
+
+
+def test_a_bitmap_of_rows_that_go_down_and_one_with_the_first_header(tmp_path):
+    data = bytearray(encoded('bmp'))
+    data[22:26] = (-7).to_bytes(4, 'little', signed=True)
+    assert written(tmp_path, data, 'a.bmp').notes == ('bmp, 33 x 7 pixels',)
+    core = data[:14] + (12).to_bytes(4, 'little') + struct.pack('<HHHH', 33, 7, 1, 24)
+    assert written(tmp_path, core, 'a.bmp').notes == ('bmp, 33 x 7 pixels',)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'options', 'at', 'broken'),
+    [
+        ('png', {}, 12, b'XXXX'),  # no header chunk
+        ('png', {}, 16, bytes(8)),  # 0 x 0 pixels
+        ('png', {}, 16, b'garbage!'),
+        ('png', {}, 24, b'\x07'),  # no depth that there is
+        ('png', {}, 29, b'\0\0\0\0'),  # not its checksum
+        ('gif', {}, 4, b'0a'),
+        ('gif', {}, 6, bytes(4)),
+        ('bmp', {}, 14, b'\xff\xff\xff\xff'),
+        ('bmp', {}, 18, bytes(4)),
+        ('bmp', {}, 26, b'\0'),
+        ('jpeg', {}, 2, b'broken'),
+        ('webp', {}, 12, b'VP9 '),
+        ('webp', {}, 23, b'\0\0\0'),
+        ('webp', {'lossless': True}, 20, b'\0'),
+    ],
+)
+def test_an_image_with_a_broken_header_is_told(tmp_path, kind, options, at, broken):
+    data = encoded(kind, **options)
+    for changed in (data[:at] + broken + data[at + len(broken) :], data[: at + 1]):
+        profile = written(tmp_path, changed, f'a.{kind}')
+        words = f'it can not be read: its header is not that of a {kind} image'
+        assert (profile.error, profile.notes) == (words, ())
+
+
+@pytest.mark.parametrize('name', ['a.png', 'a.gif', 'a.bmp', 'a.webp', 'a.jpg', 'a.JPEG'])
+def test_a_text_under_the_name_of_an_image_is_none(tmp_path, name):
+    assert 'can not be read' in written(tmp_path, b'Not found\n', name).error
 
 
 @pytest.mark.parametrize(
@@ -247,5 +313,5 @@ def test_pdf(tmp_path, monkeypatch):
     writer = pypdf.PdfWriter()
     writer.add_blank_page(100, 100)
     writer.write(tmp_path / 'b.pdf')
-    assert look(tmp_path / 'b.pdf').notes == ('1 pages',)
+    assert look(tmp_path / 'b.pdf').notes == ('1 page',)
     assert 'PDF' in written(tmp_path, b'%PDF-1.4 broken', 'c.pdf').error

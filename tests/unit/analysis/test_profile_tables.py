@@ -111,7 +111,7 @@ def test_titles_before_the_table_and_ragged_rows_are_told(tmp_path):
     profile = written(tmp_path, text.encode())
     assert profile.skip == 3
     assert columns(profile) == {'city': 'text', 'n': 'integer'}
-    assert '1 of the first 4 rows have another number of fields' in profile.notes
+    assert 'rows with another number of fields: 1 of the first 4' in profile.notes
 
 
 def test_a_table_without_a_header(tmp_path):

@@ -165,7 +165,7 @@ def claiming(side):
         (CSV, b'k,v\nx,1.5\ny,2\n', ''),
         (CSV, b'\xef\xbb\xbfv,k\r\n2.04,y\r\n1.5,x\r\n', ''),
         (CSV, b',k,v\n0,x,1.5\n1,y,2\n', 'its columns are'),
-        (CSV, b'k,v\nx,1.5\n', 'it has 1 rows'),
+        (CSV, b'k,v\nx,1.5\n', 'it has 1 row'),
         (CSV, b'k,v\nx,1.5\ny,3\n', "it has no row ['y', 2]"),
         (CSV, b'k,v\nx,1.5\ny\n', 'its rows are not all as long'),
         (CSV, b'', 'its columns are'),

@@ -184,7 +184,7 @@ def test_what_a_program_does_aside_is_done_once(where, dies_at):
     assert ran == [*done, '---', *['x = 1', 'x'][dies_at - 1 :]]
     assert (output, names) == ('ran', ['a.txt'])
     if dies_at == 2:
-        assert 'interrupted after 1 cells' in notices[0]
+        assert 'interrupted after 1 cell' in notices[0]
         assert 'Files that were given to the session are there: a.txt.' in notices[0]
     else:  # there was nothing to lose yet; or no cell to tell it
         assert notices == []
@@ -194,7 +194,7 @@ def test_own_cells_are_run_again_before_the_others(where):
     ran, (_, names, *notices), _ = attempts(where, 2, rebuild='rerun')
     assert ran == ['x = 1', '---', 'x = 1', 'x']
     assert names == ['a.txt']
-    assert 'the 1 cells before this one were run again' in notices[0]
+    assert 'the 1 cell before this one ran again' in notices[0]
 
 
 def test_nobody_is_asked_for_a_yes(where):

@@ -99,7 +99,7 @@ def test_a_command_that_can_not_hide_them_does_and_shows_nothing(where: Path, co
     result = runs(where, command, 'r', '--agent', 'their_agents:made')
     assert result.exit_code == 2
     said = ' '.join(result.output.split())
-    assert 'began with a redactor of your own (1 values and 0 rules), and none is given' in said
+    assert 'began with a redactor of your own (1 value and 0 rules), and none is given' in said
     assert '--agent MODULE:FUNCTION' in said
     assert SECRET not in result.output
     assert shown(where) == before

@@ -420,7 +420,7 @@ def test_strict_compares_what_cells_give(cassette_file: Path) -> None:
         assert agent(QUESTION).content == 'It is 42.'
     with (
         coder(never(), lambda _: '43\n') as agent,
-        pytest.raises(OutputsDiffer, match=r'(?s)1 cells .*line 3: .*-.*42.*\+.*43'),
+        pytest.raises(OutputsDiffer, match=r'(?s)says: 1 cell\..*line 3: .*-.*42.*\+.*43'),
         replay(cassette_file, strict=True),
     ):
         # The model is told what is recorded, and so the run goes on to its end.

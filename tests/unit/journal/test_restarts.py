@@ -13,6 +13,7 @@ from lagent.flow import arun
 from lagent.journal import NotRecordable, NotRecorded, SqliteJournal, Unused, record, replay
 from lagent.llms import ScriptedModel
 from lagent.schema import AgentMessage
+from lagent.utils.counts import many
 from sandbox import FakeBackend, SandboxPolicy
 from sandbox.backends.fake import FakeMachine
 
@@ -124,13 +125,13 @@ ALL = 'this one ran in a new sandbox: variables, imports and files from before i
 @pytest.mark.parametrize(
     ('asked', 'told'),
     [
-        (['a', RESTART, '|', 'c'], f'the program was interrupted after 1 cells, and {FILES}'),
-        (['a', '|', RESTART, 'c'], f'the program was interrupted after 1 cells, and {FILES}'),
+        (['a', RESTART, '|', 'c'], f'the program was interrupted after 1 cell, and {FILES}'),
+        (['a', '|', RESTART, 'c'], f'the program was interrupted after 1 cell, and {FILES}'),
         (['a', RESTART, 'b', '|', 'c'], f'the program was interrupted after 2 cells, and {ALL}'),
         (['a', CLOSE, '|', 'c'], None),
         (['a', '|', CLOSE, 'c'], None),
         (['a', CLOSE, RESTART, '|', RESTART, 'c'], None),
-        (['a', CLOSE, 'b', '|', 'c'], f'the program was interrupted after 1 cells, and {ALL}'),
+        (['a', CLOSE, 'b', '|', 'c'], f'the program was interrupted after 1 cell, and {ALL}'),
         (['a', CLOSE, 'b', '|', CLOSE, 'c', 'd', CLOSE, 'e'], None),
     ],
 )
@@ -156,7 +157,7 @@ def test_cells_are_run_again_as_they_were(where, log, asked, done, cells):
     news = resumed(where, *asked, backend=Backend(log), rebuild='rerun')
     assert log == [*done, CLOSE]  # the last one is that of the interpreter
     assert news[0]
-    told = f'the {cells} cells before this one were run again'
+    told = f'the {many(cells, "cell")} before this one ran again'
     assert told in news[1] if cells else len(news) == 1
 
 
@@ -200,7 +201,7 @@ def test_one_session_says_nothing_of_another(where, log):
         preserved, notice = work(interpreter, 'b')
     assert log == ['a', 'b', CLOSE]
     assert preserved
-    assert 'the 1 cells before' in notice
+    assert 'the 1 cell before' in notice
 
 
 @pytest.mark.parametrize(('method', 'there'), [(RESTART, ['given.csv']), (CLOSE, [])])

@@ -69,7 +69,7 @@ def test_recorded_cells_are_run_again_where_that_is_wanted(tmp_path, ran):
     assert ran == ['a', 'b', '---', 'a', 'b', 'c']
     outcome, kept, notice = answers[2]
     assert (outcome, kept) == ('ok', True)
-    assert 'the 2 cells before this one were run again' in notice
+    assert 'the 2 cells before this one ran again' in notice
 
 
 def test_a_run_that_goes_on_in_the_same_sandbox_is_told_nothing(tmp_path, ran):
@@ -128,7 +128,7 @@ def test_what_was_approved_is_run_again_as_code(tmp_path, ran):
     ('rebuild', 'has_variables', 'told'),
     [
         ('fresh', False, 'variables, imports and files from before it are lost'),
-        ('rerun', True, 'the 1 cells before this one were run again'),
+        ('rerun', True, 'the 1 cell before this one ran again'),
         ('snapshot', True, 'with a snapshot of the old one'),
     ],
 )

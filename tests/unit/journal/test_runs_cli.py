@@ -219,10 +219,10 @@ def test_a_status_that_does_not_exist_is_refused(where: Path) -> None:
 
 def test_old_runs_are_pruned(where: Path) -> None:
     assert runs(where, 'prune').output == '0 runs removed\n'
-    assert runs(where, 'prune', '--days', '0').output == '1 runs removed\n'
+    assert runs(where, 'prune', '--days', '0').output == '1 run removed\n'
     with SqliteJournal(where) as journal:
         assert [run.id for run in journal.runs()] == ['waiting']
-    assert runs(where, 'prune', '--days', '0', '--all').output == '1 runs removed\n'
+    assert runs(where, 'prune', '--days', '0', '--all').output == '1 run removed\n'
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_no_other_function_is_called_with_what_a_journal_says(tmp_path: Path, sp
 
 def test_a_journal_does_not_consent_to_code_without_isolation(tmp_path: Path) -> None:
     path = tmp_path / 'runs.db'
-    spec = 'lagent.cli:remade {"files": [], "backend": "local", "unsafe": true}'
+    spec = 'lagent.cli:remade {"backend": "local", "unsafe": true}'
     with pytest.raises(ValueError, match='down'):
         Agent(ScriptedModel([ValueError('down')])).run('q', run_id='r', journal=path, factory=spec)
     result = runs(path, 'resume', 'r')

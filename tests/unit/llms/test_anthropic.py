@@ -1,9 +1,7 @@
 """AnthropicAPI and AsyncAnthropicAPI against a server that replays the Messages protocol."""
 
-import asyncio
 import inspect
 import json
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Annotated, Any
 
@@ -18,114 +16,33 @@ from lagent.llms import (
     AnthropicAPI,
     AsyncAnthropicAPI,
     AsyncClaudeAPI,
-    AuthenticationFailed,
-    BadReply,
-    BadRequest,
     ClaudeAPI,
     Completion,
-    ContextOverflow,
-    EmptyReply,
-    ModelUnavailable,
-    QuotaExhausted,
-    RateLimited,
-    RetryPolicy,
-    StreamCut,
     ToolCall,
     Usage,
 )
 from lagent.prompts.parsers import ToolCallParser
 from lagent.schema import ModelStatusCode
 
-from .conftest import EVENTS, FakeServer, Reply, document
-
-Serve = Callable[..., FakeServer]
-ASK = [{'role': 'user', 'content': 'q'}]
-FAST = RetryPolicy(attempts=3, base=0.001, cap=0.001)
-MODEL = 'claude-test'
-TEXT = {'type': 'text', 'text': ' hello\n'}
-CALL = {'type': 'tool_use', 'id': 'c1', 'name': 'python', 'input': {'code': '1'}}
-
-both_faces = pytest.mark.parametrize('face', [AnthropicAPI, AsyncAnthropicAPI])
-
-
-def whole(*content: dict[str, Any], stop_reason: str = 'end_turn', **fields: Any) -> Reply:
-    said = {
-        'id': 'msg_1',
-        'type': 'message',
-        'role': 'assistant',
-        'model': MODEL,
-        'content': content,
-        'stop_reason': stop_reason,
-        'stop_sequence': None,
-        'usage': {
-            'input_tokens': 11,
-            'output_tokens': 7,
-            'cache_creation_input_tokens': 2,
-            'cache_read_input_tokens': 5,
-            'output_tokens_details': {'thinking_tokens': 3},
-        },
-    }
-    return document({**said, **fields})
-
-
-def failure(status: int, kind: str, text: str = 'no', **headers: str) -> Reply:
-    return document({'type': 'error', 'error': {'type': kind, 'message': text}}, status, **headers)
-
-
-def begin(**usage: int) -> dict[str, Any]:
-    usage = {'input_tokens': 4, 'output_tokens': 1, **usage}
-    said = {'id': 'msg_1', 'type': 'message', 'role': 'assistant', 'content': []}
-    return {'type': 'message_start', 'message': {**said, 'stop_reason': None, 'usage': usage}}
-
-
-def block(index: int, opening: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {'type': 'content_block_start', 'index': index, 'content_block': opening},
-        *({'type': 'content_block_delta', 'index': index, 'delta': delta} for delta in deltas),
-        {'type': 'content_block_stop', 'index': index},
-    ]
-
-
-def text_block(*pieces: str, index: int = 0) -> list[dict[str, Any]]:
-    deltas = [{'type': 'text_delta', 'text': piece} for piece in pieces]
-    return block(index, {'type': 'text', 'text': ''}, *deltas)
-
-
-def ends(stop_reason: str = 'end_turn', stop_sequence: str | None = None) -> list[dict[str, Any]]:
-    delta = {'stop_reason': stop_reason, 'stop_sequence': stop_sequence}
-    return [
-        {'type': 'message_delta', 'delta': delta, 'usage': {'output_tokens': 9}},
-        {'type': 'message_stop'},
-    ]
-
-
-def stream(*events: dict[str, Any], **fields: Any) -> Reply:
-    pieces = [f'event: {e["type"]}\ndata: {json.dumps(e)}\n\n'.encode() for e in events]
-    return Reply(pieces=pieces, content_type=EVENTS, **fields)
-
-
-def ask(face: type, server: FakeServer, *args: Any, **kwargs: Any) -> Any:
-    settings = {'key': 'k', 'base_url': server.base, 'retry': FAST, **kwargs.pop('settings', {})}
-    reply = face(MODEL, **settings).chat(*args or (ASK,), **kwargs)
-    return asyncio.run(_await(reply)) if inspect.isawaitable(reply) else reply
-
-
-async def _await(awaitable: Any) -> Any:
-    return await awaitable
-
-
-def key_of(server: FakeServer) -> str:
-    """The key of the last request, wherever the SDK's version puts it."""
-    headers = server.headers[-1]
-    return headers.get('x-api-key') or headers['authorization'].removeprefix('Bearer ')
-
-
-def last(server: FakeServer, **settings: Any) -> Completion:
-    llm = AnthropicAPI(MODEL, key='k', base_url=server.base, retry=FAST, **settings)
-    *_, (state, reply, extra) = llm.stream_chat(ASK, session_id=3)
-    assert (state, extra) == (ModelStatusCode.END, None)
-    assert type(reply) is Completion
-    return reply
+from .anthropic_replies import (
+    ASK,
+    CALL,
+    MODEL,
+    TEXT,
+    Serve,
+    ask,
+    begin,
+    block,
+    both_faces,
+    ends,
+    failure,
+    key_of,
+    last,
+    stream,
+    text_block,
+    whole,
+)
+from .conftest import Reply
 
 
 @both_faces
@@ -360,24 +277,6 @@ def test_why_a_reply_ended(reason: str, finish_reason: str, serve: Serve) -> Non
     )
 
 
-def test_a_refusal_without_a_text(serve: Serve) -> None:
-    details = {'type': 'refusal', 'category': 'bio', 'explanation': 'not that'}
-    reply = ask(AnthropicAPI, serve(whole(stop_reason='refusal', stop_details=details)))
-    assert (reply, reply.finish_reason) == ('not that', 'refusal')
-    server = serve(whole(stop_reason='refusal'))
-    with pytest.raises(EmptyReply, match="finish_reason='refusal'"):
-        ask(AnthropicAPI, server)
-    assert len(server.requests) == 1
-
-
-def test_a_filter_is_told_apart(serve: Serve) -> None:
-    text = 'Output blocked by content filtering policy'
-    server = serve(failure(400, 'invalid_request_error', text))
-    with pytest.raises(EmptyReply) as caught:
-        ask(AnthropicAPI, server)
-    assert (caught.value.finish_reason, len(server.requests)) == ('content_filter', 1)
-
-
 @both_faces
 def test_a_listener_gets_the_reply_as_it_arrives(face: type, serve: Serve) -> None:
     heard: list[Event] = []
@@ -393,96 +292,6 @@ def test_a_batch_comes_back_in_order(face: type, serve: Serve) -> None:
     server = serve(lambda body: whole({**TEXT, **body['messages'][0]['content'][0]}))
     dialogs = [[{'role': 'user', 'content': word}] for word in 'abcdef']
     assert ask(face, server, dialogs) == list('abcdef')
-
-
-@both_faces
-@pytest.mark.parametrize(
-    ('status', 'kind', 'text', 'error', 'asked'),
-    [
-        (401, 'authentication_error', 'invalid x-api-key', AuthenticationFailed, 1),
-        (403, 'permission_error', 'no', AuthenticationFailed, 1),
-        (400, 'invalid_request_error', 'max_tokens: too many', BadRequest, 1),
-        (400, 'invalid_request_error', 'prompt is too long: 9 > 8', ContextOverflow, 1),
-        (400, 'invalid_request_error', 'input exceeds context limit', ContextOverflow, 1),
-        (400, 'invalid_request_error', 'Your credit balance is too low', QuotaExhausted, 1),
-        (402, 'billing_error', 'no', QuotaExhausted, 1),
-        (404, 'not_found_error', 'model: x', BadRequest, 1),
-        (413, 'request_too_large', 'no', BadRequest, 1),
-        (429, 'rate_limit_error', 'slow down', RateLimited, 3),
-        (500, 'api_error', 'no', ModelUnavailable, 3),
-        (529, 'overloaded_error', 'Overloaded', ModelUnavailable, 3),
-    ],
-)
-def test_errors_are_typed(
-    face: type, status: int, kind: str, text: str, error: type, asked: int, serve: Serve
-) -> None:
-    server = serve(failure(status, kind, text))
-    with pytest.raises(error) as caught:
-        ask(face, server)
-    assert type(caught.value) is error
-    assert len(server.requests) == asked
-    if error is not QuotaExhausted:
-        assert caught.value.status == status
-        assert text in str(caught.value)
-
-
-def test_an_attempt_that_failed_is_made_again(serve: Serve) -> None:
-    server = serve(failure(429, 'rate_limit_error', retry_after='0.01'), whole(TEXT))
-    reply = ask(AnthropicAPI, server)
-    assert (reply, reply.usage.attempts) == ('hello', 2)
-
-
-@pytest.mark.parametrize(
-    ('kind', 'error'),
-    [
-        ('overloaded_error', ModelUnavailable),
-        ('rate_limit_error', RateLimited),
-        ('invalid_request_error', BadRequest),
-    ],
-)
-def test_errors_inside_a_stream(kind: str, error: type, serve: Serve) -> None:
-    event = {'type': 'error', 'error': {'type': kind, 'message': 'broken'}}
-    with pytest.raises(error, match='broken') as caught:
-        last(serve(stream(begin(), *text_block('par', 'tial'), event)))
-    assert caught.value.partial == 'partial'
-
-
-@both_faces
-def test_a_server_that_says_nothing_is_not_waited_for(face: type, serve: Serve) -> None:
-    with pytest.raises(ModelUnavailable, match='ReadTimeout'):
-        ask(face, serve(Reply(hang=True)), settings={'retry': 1, 'read_timeout': 0.2})
-
-
-def test_a_stream_that_breaks_off_is_no_reply(serve: Serve) -> None:
-    server = serve(stream(begin(), *text_block('par', 'tial')))
-    with pytest.raises(StreamCut) as caught:
-        last(server)
-    assert caught.value.partial == 'partial'
-    assert len(server.requests) == 1
-    cut = serve(stream(begin(), *text_block('x'), cut=True), stream(begin(), *text_block('y')))
-    with pytest.raises(StreamCut):
-        last(cut)
-
-
-@both_faces
-@pytest.mark.parametrize('noise', [Reply(pieces=[b'<html>busy']), document([1])])
-def test_what_is_not_the_protocol_is_a_bad_reply(face: type, noise: Reply, serve: Serve) -> None:
-    with pytest.raises(BadReply):
-        ask(face, serve(noise))
-
-
-@pytest.mark.parametrize(
-    'fields',
-    [
-        {'content': None},
-        {'content': 'x'},
-        {'content': [None, 3, {'type': 'text', 'text': None}]},
-        {'usage': {'input_tokens': 'many'}, 'content': []},
-    ],
-)
-def test_fields_of_any_type(fields: dict[str, Any], serve: Serve) -> None:
-    with pytest.raises(EmptyReply):
-        ask(AnthropicAPI, serve(whole(**fields)), settings={'retry': 1})
 
 
 def test_keys_take_turns_and_those_without_credit_go(serve: Serve) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -260,6 +261,56 @@ def test_a_cut_stream_is_an_error_with_the_partial_text(cut: bool, serve: Serve)
     assert caught.value.partial == ''.join(CODE)
     assert seen == [CODE[0], ''.join(CODE)]
     assert len(server.requests) == 1, 'nothing is repeated once text was handed out'
+
+
+PAGE = '<!doctype html>\n<title>Sign in</title>' + '<p>word</p>' * 1000
+INSTEAD = [
+    (Reply(pieces=[PAGE.encode()], content_type='text/html'), r"a web page: '<!doctype html>"),
+    (Reply(pieces=[PAGE.encode()], content_type=EVENTS), r"a web page: '<!doctype html>"),
+    (Reply(pieces=[b'It works\n'], content_type='text/plain'), "but 'It works'"),
+    (document({'detail': 'sk-secret-key'}), r"""but '{"detail": "\[the key\]"}'"""),
+    (document([1, 2]), r"but '\[1, 2\]'"),
+    (Reply(pieces=[b' \n']), 'but nothing'),
+]
+
+
+@pytest.mark.parametrize('streamed', [True, False])
+@pytest.mark.parametrize(('reply', 'told'), INSTEAD)
+def test_what_came_instead_of_a_reply_is_told(
+    reply: Reply, told: str, streamed: bool, serve: Serve
+) -> None:
+    server = serve(reply)
+    llm = GPTAPI('m', 1, key='sk-secret-key', api_base=server.url.replace('//', '//me:word@'))
+    with pytest.raises(BadReply, match=rf'^{server.url} sent no reply of a model, .*{told}') as no:
+        list(llm.stream_chat(ASK)) if streamed else llm.chat(ASK)
+    assert 'Check that the base URL' in str(no.value)
+    assert len(str(no.value)) < 600
+
+
+def test_a_whole_reply_to_who_asked_for_a_stream_is_the_reply(serve: Serve) -> None:
+    whole = message('said at once')
+    whole.pieces = [json.dumps(json.loads(whole.pieces[0]), indent=2).encode()]
+    server = serve(whole)
+    *_, (_, reply, _) = GPTAPI('m', 1, key='k', api_base=server.url).stream_chat(ASK)
+    assert server.requests[0]['stream'] is True
+    assert (reply, reply.finish_reason, reply.usage.completion_tokens) == (
+        'said at once',
+        'stop',
+        7,
+    )
+
+
+def test_a_stream_to_who_asked_for_a_whole_reply_is_the_reply(serve: Serve) -> None:
+    assert chat(GPTAPI, serve(events('in ', 'pieces', ends())).url) == 'in pieces'
+    with pytest.raises(StreamCut) as caught:
+        chat(GPTAPI, serve(events(*CODE, done=False)).url, retry=1)
+    assert caught.value.partial == ''.join(CODE)
+
+
+def test_an_error_to_who_asked_for_a_stream_is_told(serve: Serve) -> None:
+    server = serve(document({'error': {'message': 'worker died', 'code': 500}}))
+    with pytest.raises(ModelUnavailable, match='worker died'):
+        list(GPTAPI('m', 1, key='k', api_base=server.url).stream_chat(ASK))
 
 
 def test_a_stream_cut_before_its_first_token_is_repeated(serve: Serve) -> None:

@@ -146,6 +146,26 @@ def test_an_empty_reply_is_an_error_that_says_why(
     assert caught.value.finish_reason == finish_reason
 
 
+USAGE = {'completion_tokens': 1_500, 'completion_tokens_details': {'reasoning_tokens': 1_500}}
+
+
+@pytest.mark.parametrize(
+    ('reply', 'told'),
+    [
+        ({'finish_reason': 'length', 'message': {'reasoning_content': 'Hm'}}, 'raise max_new'),
+        ({'finish_reason': 'length', 'message': {'reasoning': 'Hm'}}, 'raise max_new'),
+        ({'finish_reason': 'stop', 'message': {'reasoning': 'Hm'}}, 'less reasoning, or ask again'),
+    ],
+)
+def test_a_reply_that_only_reasons_is_told_as_that(reply: dict[str, Any], told: str) -> None:
+    with pytest.raises(EmptyReply, match=rf'^The model only reasoned \(fin.*{told}') as caught:
+        build({'choices': [reply]}, complete=True)
+    assert 'stop word is' not in str(caught.value)
+    unseen = {'choices': [{**reply, 'message': {'content': ''}}], 'usage': USAGE}
+    with pytest.raises(EmptyReply, match=rf'^The model only reasoned, 1,500 tokens \(fin.*{told}'):
+        build(unseen, complete=True)
+
+
 def test_a_refusal_is_told_apart() -> None:
     reply = build(chunk({'content': None, 'refusal': 'I will not.'}, 'stop'))
     assert (reply, reply.finish_reason) == ('I will not.', 'refusal')

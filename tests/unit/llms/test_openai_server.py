@@ -15,7 +15,7 @@ from lagent.llms import (
     RateLimited,
     keys,
 )
-from lagent.llms.http_errors import error_of_status
+from lagent.llms.http_errors import error_of_status, shown_address
 from lagent.llms.keys import KeyRing
 from lagent.llms.openai_server import OpenAIServer
 
@@ -132,10 +132,43 @@ def test_a_filter_that_refuses_a_request_is_told_apart(body: Any) -> None:
     assert (error.finish_reason, error.status, error.retryable) == ('content_filter', 400, False)
 
 
+@pytest.mark.parametrize(
+    ('status', 'code'), [(404, None), (404, 'model_not_found'), (400, 'model_not_found')]
+)
+def test_a_model_that_a_server_does_not_have_is_told_where_to_look_for(
+    status: int, code: str | None
+) -> None:
+    error = error_of_status(status, {'message': 'no model `x`', 'code': code}, '')
+    assert str(error).startswith(f'HTTP {status}: ')
+    assert 'no model `x` Check' in str(error)
+    assert '`lagent models --base-url URL`' in str(error)
+    assert '`lagent models' not in str(error_of_status(400, {'message': 'bad'}, ''))
+
+
+@pytest.mark.parametrize(
+    ('url', 'shown'),
+    [
+        ('http://host:80/v1', 'http://host:80/v1'),
+        ('https://me:w%40rd@host/v1?key=secret#part', 'https://host/v1'),
+        ('http://me@you@host', 'http://host'),
+        ('http://host/at@home', 'http://host/at@home'),
+        ('me:word@host/v1', 'host/v1'),
+        ('', ''),
+    ],
+)
+def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
+    assert shown_address(url) == shown
+
+
 def test_a_servers_words_are_shown_but_not_without_end() -> None:
     error = error_of_status(400, {'message': 'x' * 10_000}, '')
     assert 'x' * 100 in str(error)
     assert len(str(error)) < 1_000
+
+
+@pytest.mark.parametrize('code', [404, '404', None])
+def test_a_status_is_not_told_twice(code: Any) -> None:
+    assert str(error_of_status(404, {'message': 'no', 'code': code}, '')).startswith('HTTP 404: no')
 
 
 def test_a_wait_is_kept_as_a_number() -> None:

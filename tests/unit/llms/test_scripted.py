@@ -52,7 +52,7 @@ def test_replies_come_in_order_and_calls_are_kept(face: type[ScriptedModel]) -> 
 def test_a_script_that_is_over_says_what_was_asked(face: type[ScriptedModel]) -> None:
     llm = face('only one')
     chat(face, llm, asks('a'))
-    with pytest.raises(ScriptEnded, match=r'1 replies.*what now'):
+    with pytest.raises(ScriptEnded, match=r'1 reply,.*what now'):
         chat(face, llm, asks('what now'))
 
 

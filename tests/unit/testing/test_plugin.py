@@ -111,7 +111,7 @@ def test_strict_executes_the_cells_again(pytest_in: Any, pytester: pytest.Pytest
     pytest_in(source).assert_outcomes(passed=1)
     result = pytest_in(source, '--lagent-strict')
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(['*1 cells do something else*', '*-*"size": 3*', '*+*"size": 4*'])
+    result.stdout.fnmatch_lines(['*Not as * says: 1 cell.*', '*-*"size": 3*', '*+*"size": 4*'])
 
 
 def test_the_report_says_what_was_used(pytest_in: Any, pytester: pytest.Pytester) -> None:
@@ -230,7 +230,7 @@ def test_left_over(scripted_model):
 def test_a_scripted_model_is_used_up(pytest_in: Any) -> None:
     result = pytest_in(SCRIPTED)
     result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(['*was called 1 times, and has 2 replies*'])
+    result.stdout.fnmatch_lines(['*was called 1 time, and has 2 replies*'])
 
 
 BOX = """

@@ -186,7 +186,7 @@ def test_open_url(browser):
 def test_a_long_page_is_cut_with_a_count(browser):
     tool, server = browser({'/': Answer(b'x' * 40_000, content_type='text/plain')})
     text = content(called(tool, 'open_url', url=f'{server.url}/'))['content']
-    assert text == 'x' * 32_768 + '\n... (7232 characters left out)'
+    assert text == 'x' * 32_768 + '\n... (7,232 characters left out)'
 
 
 def test_pages_of_the_own_network_are_not_opened(browser):
