@@ -107,7 +107,9 @@ class ServerProcess:
             return
         # Not through a proxy that the environment names: the server is on this machine.
         async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
-            while not await self._healthy(client):
+            # In a task: failed requests keep the frames of their callers until the garbage
+            # collector runs, and this one would keep the server.
+            while not await asyncio.create_task(_is_healthy(client, self._health)):
                 self._check()
                 if time.monotonic() - self._started > self._timeout:
                     await asyncio.to_thread(self.close)
@@ -119,12 +121,6 @@ class ServerProcess:
         self._check()  # it could be somebody else's server that answered
         self._ready = True
         self._output.progress = None
-
-    async def _healthy(self, client: httpx.AsyncClient) -> bool:
-        try:
-            return (await client.get(self._health)).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
 
     def _check(self) -> None:
         if not self._finalizer.alive:
@@ -138,6 +134,13 @@ class ServerProcess:
     def close(self) -> None:
         """Stop the server and every process that it started. Closing twice does nothing."""
         self._finalizer()
+
+
+async def _is_healthy(client: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await client.get(url)).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
 
 
 class _Output:

@@ -6,6 +6,7 @@ import sqlite3
 import struct
 import sys
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import openpyxl
@@ -88,7 +89,7 @@ def test_parquet_with_its_library(tmp_path):
 
 def test_a_database(tmp_path):
     path = tmp_path / 'shop.db'
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute('CREATE TABLE "odd ""name" (id INTEGER, photo BLOB, note)')
         connection.execute("""INSERT INTO "odd ""name" VALUES (1, x'00ff', NULL)""")
         connection.execute('CREATE VIEW ids AS SELECT id FROM "odd ""name"')
@@ -108,7 +109,7 @@ def test_a_database(tmp_path):
 
 def test_a_query_that_never_ends_is_given_up(tmp_path):
     path = tmp_path / 'endless.db'
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             'CREATE VIEW endless AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n)'
             ' SELECT sum(x) AS total FROM n'

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def test_the_database_of_somebody_else_is_left_alone(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
     path = tmp_path / 'places.sqlite'
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute('CREATE TABLE moz_places (a)')
     connection.close()
     before = files(tmp_path)
@@ -164,7 +165,7 @@ def test_the_database_of_somebody_else_is_left_alone(
 
 def test_an_old_journal_is_read_without_being_migrated(tmp_path: Path) -> None:
     path = tmp_path / 'old.db'
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript((Path(__file__).parent / 'version1.sql').read_text())
     connection.close()
     before = path.read_bytes()
@@ -176,7 +177,7 @@ def test_an_old_journal_is_read_without_being_migrated(tmp_path: Path) -> None:
 
 def test_a_later_version_is_not_read(tmp_path: Path) -> None:
     path = recorded(tmp_path / 'runs.db')
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute('INSERT INTO lagent_schema VALUES (99)')
     connection.close()
     with pytest.raises(SchemaTooNew, match='99'):
@@ -252,7 +253,7 @@ def test_a_damaged_journal_says_what_to_do_and_locks_nobody_out(
     path = tmp_path / 'runs.db'
     with pytest.raises(RuntimeError, match='tired'):
         acting(fails=True).run('q', run_id='r', journal=path)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(DAMAGE[damage])
     connection.close()
     for _ in range(2):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,7 @@ def test_a_file_that_is_no_journal_says_so(tmp_path: Path) -> None:
 
 def test_a_journal_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / 'old.db'
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript((Path(__file__).parent / 'version1.sql').read_text())
     connection.close()
     with SqliteJournal(path) as journal:
