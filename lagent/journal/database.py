@@ -134,7 +134,11 @@ class SqliteDatabase:
         connection = sqlite3.connect(
             self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
-        connection.execute('PRAGMA journal_mode = WAL')
+        try:
+            connection.execute('PRAGMA journal_mode = WAL')
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _to_read(self) -> sqlite3.Connection:

@@ -93,7 +93,6 @@ def test_a_database(tmp_path):
         connection.execute('CREATE TABLE "odd ""name" (id INTEGER, photo BLOB, note)')
         connection.execute("""INSERT INTO "odd ""name" VALUES (1, x'00ff', NULL)""")
         connection.execute('CREATE VIEW ids AS SELECT id FROM "odd ""name"')
-    connection.close()
     before = path.read_bytes()
     table, view = look(path).tables
     assert (table.name, table.total) == ('odd "name', 1)
@@ -114,7 +113,6 @@ def test_a_query_that_never_ends_is_given_up(tmp_path):
             'CREATE VIEW endless AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n)'
             ' SELECT sum(x) AS total FROM n'
         )
-    connection.close()
     (view,) = look(path).tables
     assert view.total is None
     assert any('not counted' in note for note in view.notes)

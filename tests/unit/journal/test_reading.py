@@ -155,7 +155,6 @@ def test_the_database_of_somebody_else_is_left_alone(
     path = tmp_path / 'places.sqlite'
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute('CREATE TABLE moz_places (a)')
-    connection.close()
     before = files(tmp_path)
     code, said = lagent(*command, '-j', str(path))
     assert code == 2
@@ -167,7 +166,6 @@ def test_an_old_journal_is_read_without_being_migrated(tmp_path: Path) -> None:
     path = tmp_path / 'old.db'
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript((Path(__file__).parent / 'version1.sql').read_text())
-    connection.close()
     before = path.read_bytes()
     with SqliteJournal(path, read_only=True) as journal:
         assert [run.factory for run in journal.runs()] == ['']
@@ -179,7 +177,6 @@ def test_a_later_version_is_not_read(tmp_path: Path) -> None:
     path = recorded(tmp_path / 'runs.db')
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute('INSERT INTO lagent_schema VALUES (99)')
-    connection.close()
     with pytest.raises(SchemaTooNew, match='99'):
         SqliteJournal(path, read_only=True)
 
@@ -255,7 +252,6 @@ def test_a_damaged_journal_says_what_to_do_and_locks_nobody_out(
         acting(fails=True).run('q', run_id='r', journal=path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(DAMAGE[damage])
-    connection.close()
     for _ in range(2):
         with pytest.raises(NotReadable, match=r'damaged'):
             acting().run('q', run_id='r', journal=path)

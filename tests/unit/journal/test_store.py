@@ -303,7 +303,6 @@ def test_a_journal_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / 'old.db'
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript((Path(__file__).parent / 'version1.sql').read_text())
-    connection.close()
     with SqliteJournal(path) as journal:
         run = journal.run('old-run')
         assert (run.title, run.status, run.factory) == ('how many rows', 'failed', '')
