@@ -185,7 +185,7 @@ class ModelError(LagentError):
 
 
 class ServerFailed(LagentError):
-    """A server that was started here, of a model or of an agent, did not come up or has ended."""
+    """A server of a model or of an agent did not come up, has ended, or is something else."""
 
     code = 'server_failed'
 

@@ -229,6 +229,8 @@ class DataAnalyst(WorkspaceCoder):
         if sum(message.type == REVIEW for message in turn) >= self.reviews:
             return None
         results = [result for message in turn for result in results_of(message)]
+        if results and results[-1].outcome == 'interrupted':
+            return None  # by the user, who wants no more of it
         if results and not results[-1].ok:
             return self._told('failed', REVIEW, outcome=_failure(results[-1]))
         asked = str(turn[0].content) if turn else ''

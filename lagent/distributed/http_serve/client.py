@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from lagent.errors import ServerFailed
 from lagent.portal import get_portal
 from lagent.schema import AgentMessage
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import httpx
 
 _HEALTH_TIMEOUT = 5.0  # seconds
+_SHOWN = 200  # characters of what is no answer
 
 
 class HTTPAgentClient:
@@ -46,6 +48,7 @@ class HTTPAgentClient:
 
         Raises:
             httpx.HTTPError: the server cannot be reached, or does not answer in time.
+            ServerFailed: what answers there is no server of an agent.
         """
         return get_portal().call(self._ask, message, session_id, kwargs)
 
@@ -65,6 +68,7 @@ class HTTPAgentClient:
 
         Raises:
             httpx.HTTPError: the server cannot be reached, or does not answer in time.
+            ServerFailed: what answers there is no server of an agent.
         """
         return get_portal().call(self._state_dict, session_id)
 
@@ -76,7 +80,7 @@ class HTTPAgentClient:
         }
         async with self._http(self.timeout) as http:
             response = await http.post('/chat_completion', content=json.dumps(body))
-        answer = response.json()
+        answer = self._read(response)
         return AgentMessage.model_validate(answer) if response.status_code == 200 else answer
 
     async def _is_alive(self) -> bool:
@@ -90,7 +94,18 @@ class HTTPAgentClient:
 
     async def _state_dict(self, session_id: Hashable) -> Any:
         async with self._http(self.timeout) as http:
-            return (await http.get(f'/memory/{quote(json.dumps(session_id), safe="")}')).json()
+            response = await http.get(f'/memory/{quote(json.dumps(session_id), safe="")}')
+        return self._read(response)
+
+    def _read(self, response: 'httpx.Response') -> Any:
+        try:
+            return response.json()
+        except ValueError:
+            raise ServerFailed(
+                f'What answers at {self.host}:{self.port} is no server of an agent: it says '
+                f'{response.text[:_SHOWN]!r}, with the status {response.status_code}. Check host '
+                'and port, and that no proxy stands between.'
+            ) from None
 
     def _http(self, timeout: float | None) -> 'httpx.AsyncClient':
         import httpx

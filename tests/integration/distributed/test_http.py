@@ -1,5 +1,6 @@
 """Agents behind HTTP in processes of their own."""
 
+import asyncio
 import json
 import os
 import socket
@@ -55,6 +56,23 @@ def test_a_server_is_an_agent(port, tmp_path, monkeypatch):
     assert not server.process.running
     server.shutdown()
     assert given == config('Served', greeting='hi')
+
+
+async def test_what_is_no_server_of_an_agent_says_so(port):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b'\r\n\r\n')
+        page = b'<html>Please log in</html>'
+        head = f'HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: {len(page)}'
+        writer.write(f'{head}\r\n\r\n'.encode() + page)
+        writer.close()
+
+    async with await asyncio.start_server(serve, '127.0.0.1', port):
+        client = HTTPAgentClient(port=port)
+        for ask in (lambda: client('hello'), client.state_dict):
+            with pytest.raises(ServerFailed, match=r'no server of an agent: .*log in.*502'):
+                await asyncio.to_thread(ask)
+        with pytest.raises(ServerFailed, match='Check host'):
+            await AsyncHTTPAgentClient(port=port)('hello')
 
 
 async def test_an_awaited_server(port):

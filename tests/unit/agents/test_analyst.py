@@ -141,6 +141,12 @@ def test_an_answer_right_after_an_error_is_given_back_once():
     assert analyst([CODE, 'It is 42.'], FAILED, reviews=0)('How much?').content == 'It is 42.'
 
 
+def test_an_answer_after_code_that_the_user_has_interrupted_is_the_last_word():
+    interrupted = ExecutionResult(Outcome.INTERRUPTED)
+    agent = analyst([CODE, 'I stopped, see `no.csv`.'], interrupted)
+    assert agent('How much?').content == 'I stopped, see `no.csv`.'
+
+
 def test_an_answer_that_names_files_that_are_not_there_is_given_back():
     replies = [CODE, 'See [the plot](plt.png) and `t.csv`.', 'See [it](plot.png).']
     agent = analyst(replies, done('plot.png'))
