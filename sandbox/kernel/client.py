@@ -41,18 +41,22 @@ class Cell:
         self.heard = time.monotonic()
         self.ended = False
         self.on_ended: Callable[[], None] | None = None
+        self._silence: asyncio.TimerHandle | None = None
 
     def _check_ended(self) -> None:
         answered = self.reply is not None
         if self.ended or not (answered or (self._reply_lost and self.idle)):
             return
+        if self._silence is not None:
+            self._silence.cancel()  # it would keep the cell, with its outputs, until it is over
         patience = self.heard + _IDLE_PATIENCE - time.monotonic()
         if (answered and self.idle) or patience <= 0:
             self.ended = True
             if self.on_ended is not None:
                 self.on_ended()
         else:
-            asyncio.get_running_loop().call_later(patience, self._check_ended)
+            loop = asyncio.get_running_loop()
+            self._silence = loop.call_later(patience, self._check_ended)
 
     def on_unreadable(self, size: int, *, may_be_reply: bool) -> None:
         """Take note of a message that was malformed, forged or, with its size, too large."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import weakref
 
 import pytest
 
@@ -50,6 +51,17 @@ async def test_a_reply_without_idle_ends_it_after_a_silence(cell):
     cell.on_shell(message('execute_reply', {'status': 'ok'}))
     assert not cell.ended
     await ended(cell)
+
+
+async def test_nothing_keeps_a_cell_that_has_ended(monkeypatch):
+    monkeypatch.setattr(client, '_IDLE_PATIENCE', 600)
+    cell = Cell('id', Collector(SandboxPolicy()))
+    cell.on_shell(message('execute_reply', {'status': 'ok'}))
+    cell.on_iopub(message('status', IDLE))
+    assert cell.ended
+    kept = weakref.ref(cell)
+    del cell
+    assert kept() is None
 
 
 @pytest.mark.parametrize('idle_first', [True, False])
