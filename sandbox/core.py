@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from sandbox import files as transfer
+from sandbox.admission import admission_of
 from sandbox.artifacts import Artifacts
 from sandbox.backends import Backend, get_backend
 from sandbox.calls import Call
@@ -239,7 +240,8 @@ class Session:
             machine = await self._awaited_machine(call)
             if not self._artifacts.known:
                 await self._artifacts.look(machine.files)
-            with self._outputs.begin() as spill:
+            admitted = await admission_of(asyncio.get_running_loop()).admit()
+            with admitted, self._outputs.begin() as spill:
                 began = time.monotonic()
                 result = await self._run(call, machine, spill)
                 ended = time.monotonic()

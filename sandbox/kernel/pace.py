@@ -39,4 +39,6 @@ _paces: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pace] = weakref.Wea
 
 def pace_of(loop: asyncio.AbstractEventLoop) -> Pace:
     """Return what all connections of a loop share."""
-    return _paces.setdefault(loop, Pace())
+    if (pace := _paces.get(loop)) is None:
+        pace = _paces[loop] = Pace()
+    return pace
