@@ -143,7 +143,7 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds: waiting for earlier calls of the session, running, and both with all the rest."""
+    """Seconds: waiting for earlier calls and for its turn, running, and both with all the rest."""
 
     queued: float = 0.0
     running: float = 0.0

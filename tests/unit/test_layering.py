@@ -37,7 +37,7 @@ LAYERS = {
         ],
         ['kernel.collector', 'kernel.render'],
         ['kernel', 'backends', 'image', 'image_names', 'image_build', 'layer'],
-        ['files', 'outputs', 'artifacts', 'calls', 'reaper', 'sweep'],
+        ['files', 'outputs', 'artifacts', 'calls', 'admission', 'reaper', 'sweep'],
         ['pool', 'reattacher'],
         ['core'],
         ['session'],
