@@ -196,6 +196,12 @@ def test_top_level_await(shared: Sandbox) -> None:
     assert shared.execute(code).stdout == '9\n'
     result = shared.execute('asyncio.run(main())')
     assert result.stdout == '9\n' or 'await main()' in result.text
+    # One that was never awaited would warn of it in some later cell.
+    shared.execute(
+        'import gc\nfor thing in gc.get_objects():\n'
+        "    if type(thing).__name__ == 'coroutine' and thing.__name__ == 'main':\n"
+        '        thing.close()'
+    )
 
 
 @expectation()

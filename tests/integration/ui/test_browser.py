@@ -92,7 +92,7 @@ def test_a_whole_conversation(served, visit, sales):
 
 
 def test_code_and_output_appear_while_it_runs_and_stop_interrupts_it(served, visit):
-    page = served([COUNT, 'You stopped it.', 'You stopped it.', 'Yes.'])
+    page = served([COUNT, 'You stopped it.', 'Yes.'])
     window = visit(page)
     window.ask('Count')
     window.page.wait_for_selector('text=step 3')
