@@ -8,9 +8,10 @@ Short cells, which end in that time, are served in turns; a long one delays the 
 
 import asyncio
 import os
-import weakref
 from collections import deque
 from typing import Self
+
+from sandbox.loops import per_loop
 
 _PER_PROCESSOR = 4  # enough to keep it busy while the host talks with the kernels of some
 _FIRST = 0.05  # seconds after which a cell is a long one, and counts no more
@@ -72,13 +73,5 @@ class Admitted:
             admission.pass_on()
 
 
-_admissions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Admission] = (
-    weakref.WeakKeyDictionary()
-)
-
-
-def admission_of(loop: asyncio.AbstractEventLoop) -> Admission:
-    """Return what lets all cells of a loop begin."""
-    if (admission := _admissions.get(loop)) is None:
-        admission = _admissions[loop] = Admission(_PER_PROCESSOR * (os.cpu_count() or 1))
-    return admission
+own_admission = per_loop(lambda: Admission(_PER_PROCESSOR * (os.cpu_count() or 1)))
+"""Returns what lets all cells of the running loop begin."""

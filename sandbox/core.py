@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from sandbox import files as transfer
-from sandbox.admission import admission_of
+from sandbox.admission import own_admission
 from sandbox.artifacts import Artifacts
 from sandbox.backends import Backend, get_backend
 from sandbox.calls import Call
@@ -226,13 +226,11 @@ class Session:
 
     async def _answer(self, call: Call) -> None:
         try:
-            result = await self._cell(call)
+            call.resolve(await self._cell(call))
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            self._calls.discard(call)
             call.fail(error)
-        else:
-            self._calls.discard(call)
-            call.resolve(result)
+        finally:
+            self._calls.discard(call)  # before whoever waits is woken
 
     async def _cell(self, call: Call) -> ExecutionResult:
         async with self._lock:
@@ -240,7 +238,7 @@ class Session:
             machine = await self._awaited_machine(call)
             if not self._artifacts.known:
                 await self._artifacts.look(machine.files)
-            admitted = await admission_of(asyncio.get_running_loop()).admit()
+            admitted = await own_admission().admit()
             with admitted, self._outputs.begin() as spill:
                 began = time.monotonic()
                 result = await self._run(call, machine, spill)

@@ -1,7 +1,8 @@
 """How long the connections to kernels may keep an event loop from everything else on it."""
 
 import asyncio
-import weakref
+
+from sandbox.loops import per_loop
 
 _SHARE = 0.01  # seconds of a turn of the loop
 _NOTE = 0.002  # seconds from which on it matters that a turn has ended
@@ -34,11 +35,5 @@ class Pace:
         self._spent, self._awaits_turn = 0.0, False
 
 
-_paces: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pace] = weakref.WeakKeyDictionary()
-
-
-def pace_of(loop: asyncio.AbstractEventLoop) -> Pace:
-    """Return what all connections of a loop share."""
-    if (pace := _paces.get(loop)) is None:
-        pace = _paces[loop] = Pace()
-    return pace
+own_pace = per_loop(Pace)
+"""Returns what all connections of the running loop share."""

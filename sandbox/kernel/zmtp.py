@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple, cast
 
-from sandbox.kernel.pace import pace_of
+from sandbox.kernel.pace import own_pace
 
 GREETING = b'\xff' + bytes(8) + b'\x7f\x03\x00' + b'NULL'.ljust(20, b'\0') + bytes(32)
 SUBSCRIBE_ALL = b'\x01'
@@ -195,7 +195,7 @@ class Channel(asyncio.BufferedProtocol):
         self._chunk = bytearray(_CHUNK)
         self._view = memoryview(self._chunk)
         self._transport: asyncio.Transport | None = None
-        self._pace = pace_of(loop)
+        self._pace = own_pace()
         self._is_waiting = False
 
     def send(self, frames: Iterable[bytes]) -> None:

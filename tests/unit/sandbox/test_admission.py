@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from sandbox import AsyncSandbox, FakeBackend, admission
-from sandbox.admission import Admission, admission_of
+from sandbox.admission import Admission, own_admission
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ async def test_who_is_cancelled_while_waiting_keeps_no_place(has_turn):
 
 
 async def test_a_cell_that_waits_can_be_stopped_and_says_that_it_was_queued(monkeypatch):
-    shared = admission_of(asyncio.get_running_loop())
+    shared = own_admission()
     places = [await shared.admit() for _ in range(shared._free)]
     async with AsyncSandbox(backend=FakeBackend(lambda code: code.upper())) as box:
         waiting = asyncio.create_task(box.execute('a'))
