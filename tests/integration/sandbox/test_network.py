@@ -317,28 +317,28 @@ def test_sessions_do_not_share_their_ways_out(box, servers):
         assert run(second, look) == run(box, look)
 
 
-def test_too_many_connections_are_closed_and_the_rest_goes_on(box, servers):
+def test_too_many_connections_are_closed_and_the_rest_goes_on(servers):
     code = """
-held = []
-for _ in range(80):
-    s = socket.socket(socket.AF_UNIX)
-    s.connect('/run/egress/proxy')
-    s.settimeout(0.05)
-    held.append(s)
-closed = 0
+import select, time
+held = [socket.socket(socket.AF_UNIX) for _ in range(80)]
 for s in held:
-    try:
-        closed += s.recv(1) == b''
-    except OSError:
-        pass
-    finally:
-        s.close()
-closed"""
-    assert run(box, code) == 16  # of 80, with room for 64
-    deadline = time.monotonic() + 20
-    url = f'get("http://allowed.test:{servers.plain}/")'
-    while run(box, url) != f'allowed.test:{servers.plain} /':
-        assert time.monotonic() < deadline
+    s.connect('/run/egress/proxy')
+deadline = time.monotonic() + 5
+while len(select.select(held, [], [], 0.2)[0]) < 16 and time.monotonic() < deadline:
+    time.sleep(0.02)
+time.sleep(0.2)
+closed = select.select(held, [], [], 0)[0]
+said = {s.recv(1) for s in closed}
+for s in held:
+    s.close()
+len(closed), said"""
+    # Its own session: what other tests asked for may still be on its way to its end.
+    with starting(servers, 'allowed.test') as (box, _):
+        assert run(box, code) == (16, {b''})  # of 80, with room for 64
+        deadline = time.monotonic() + 20
+        url = f'get("http://allowed.test:{servers.plain}/")'
+        while run(box, url) != f'allowed.test:{servers.plain} /':
+            assert time.monotonic() < deadline
 
 
 def test_a_new_kernel_has_its_way_out_again(box, servers):
