@@ -22,10 +22,7 @@ DEFAULT_SESSION = 0
 class Flag:
     """What can be set once and looked at; waiting for it would need a `threading.Event`."""
 
-    __slots__ = ('_set',)
-
-    def __init__(self) -> None:
-        self._set = False
+    _set = False
 
     def set(self) -> None:
         """Set it."""

@@ -13,13 +13,12 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from lagent._variables import reset
 from lagent.context import RunContext, current_context, run_context
-from lagent.errors import ConfigError
 from lagent.flow import Flow, call
 from lagent.watch import watched_effect, watchers
 
@@ -28,8 +27,7 @@ T = TypeVar('T')
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """Something that a run asks the world for.
 
     Attributes:
@@ -55,10 +53,10 @@ class Effect:
     network: bool = False
     runs_code: bool = False
     aside: bool = False
-    inquire: 'Inquiry | None' = field(default=None, repr=False, compare=False)
-    edited: 'Callable[[Any], Flow[Any]] | None' = field(default=None, repr=False, compare=False)
-    provider: str = field(default='', repr=False, compare=False)
-    call_id: str | None = field(default=None, repr=False, compare=False)
+    inquire: 'Inquiry | None' = None
+    edited: 'Callable[[Any], Flow[Any]] | None' = None
+    provider: str = ''
+    call_id: str | None = None
 
     @property
     def repeatable(self) -> bool:
@@ -352,7 +350,7 @@ def beside(effect: Effect, flow: Flow[T], session: Hashable | None = None) -> Fl
         The flow's result.
     """
     with run_context(session) as context:
-        effect, doing = replace(effect, aside=True), flow
+        effect, doing = effect._replace(aside=True), flow
         for stage, interceptor in reversed(_interceptors.get()):
             if stage is not Stage.LIVE:
                 doing = interceptor(effect, context, doing)
@@ -379,13 +377,7 @@ def _done(effect: Effect, context: RunContext, flow: Flow[T]) -> Flow[T]:
 def _charge(effect: Effect, context: RunContext) -> None:
     context.check()
     if effect.kind == 'model':
-        for usage in context.usage.bounded():
-            if usage.limits.cost is not None and context.usage.price_of(effect.name) is None:
-                raise ConfigError(
-                    f'RunLimits(cost=...) needs the price of {effect.name!r}, which was not asked. '
-                    f'Name it: prices={{{effect.name!r}: Price(input=..., output=...)}}.'
-                )
-        context.usage.count_model_call()
+        context.usage.count_model_call(effect.name)
     else:
         caller = (context.session_id, effect.name)
         context.usage.count_tool_call(caller, repr(effect.payload))

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from lagent.errors import LimitExceeded, RepeatedCall
+from lagent.errors import ConfigError, LimitExceeded, RepeatedCall
 
 OnLimit = Literal['raise', 'return']
 OnRepeat = Literal['raise', 'tell']
@@ -199,11 +199,15 @@ class RunUsage:
             if seconds is not None and (now := time.monotonic()) >= usage.started + seconds:
                 raise usage._exceeded('seconds', seconds, now - usage.started)
 
-    def count_model_call(self) -> None:
+    def count_model_call(self, model: str) -> None:
         """Charge a model call that is about to be made.
+
+        Args:
+            model: the model's name.
 
         Raises:
             LimitExceeded: the call would pass a limit; it is not charged.
+            ConfigError: costs are limited, and nobody knows the model's; it is not charged.
         """
         with _charging:
             for usage in self.bounded():
@@ -211,8 +215,8 @@ class RunUsage:
                 usage._check('model_calls', limits.model_calls, usage.model_calls + 1)
                 if limits.tokens is not None and usage.tokens >= limits.tokens:
                     raise usage._exceeded('tokens', limits.tokens, usage.tokens)
-                if limits.cost is not None and usage.cost >= limits.cost:
-                    raise usage._exceeded('cost', limits.cost, usage.cost)
+                if limits.cost is not None:
+                    usage._check_cost(model, limits.cost, self.price_of(model))
             for usage in self.charged():
                 usage.model_calls += 1
 
@@ -246,11 +250,11 @@ class RunUsage:
             reply: the reply; only one with a `usage` says anything.
             model: the model's name, which has a price or not.
         """
-        with _charging:
-            for one in reply if isinstance(reply, list) else [reply]:
-                if (reported := getattr(one, 'usage', None)) is None:
-                    continue
-                known = self.price_of(model)
+        for one in reply if isinstance(reply, list) else [reply]:
+            if (reported := getattr(one, 'usage', None)) is None:
+                continue
+            known = self.price_of(model)
+            with _charging:
                 for usage in self.charged():
                     usage.prompt_tokens += getattr(reported, 'prompt_tokens', None) or 0
                     usage.completion_tokens += getattr(reported, 'completion_tokens', None) or 0
@@ -275,6 +279,15 @@ class RunUsage:
             return None
         self._check('repeated_calls', 2 * allowed, times, by)
         return RepeatedCall('repeated_calls', allowed, allowed, by)
+
+    def _check_cost(self, model: str, allowed: float, price: Price | None) -> None:
+        if price is None:
+            raise ConfigError(
+                f'RunLimits(cost=...) needs the price of {model!r}, which was not asked. '
+                f'Name it: prices={{{model!r}: Price(input=..., output=...)}}.'
+            )
+        if self.cost >= allowed:
+            raise self._exceeded('cost', allowed, self.cost)
 
     def _times(self, caller: Hashable, fingerprint: int) -> int:
         """How often in a row a call is made, with this time."""

@@ -198,7 +198,7 @@ class AgentMessage(BaseModel):
             return super().__deepcopy__(memo)
         copied = type(self).__new__(type(self))
         put = object.__setattr__  # as pydantic's own copies do
-        put(copied, '__dict__', copy_values(vars(self), {} if memo is None else memo))
+        put(copied, '__dict__', copy_values(self.__dict__, {} if memo is None else memo))
         put(copied, '__pydantic_fields_set__', set(self.__pydantic_fields_set__))
         put(copied, '__pydantic_extra__', None)
         put(copied, '__pydantic_private__', None)

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from lagent.effects import emit, listening
 from lagent.errors import ConfigError
@@ -36,8 +36,7 @@ class Stall:
     reply: Reply = ''
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedCall:
+class ScriptedCall(NamedTuple):
     """What a scripted model was asked.
 
     Attributes:

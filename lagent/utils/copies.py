@@ -23,7 +23,7 @@ def copy_value(value: Any, memo: dict[int, Any] | None = None) -> Any:
     kind = type(value)
     if kind in _UNCHANGING or isinstance(kind, EnumType):
         return value
-    if kind in (list, tuple) and _UNCHANGING.issuperset(map(type, value)):
+    if (kind is list or kind is tuple) and _UNCHANGING.issuperset(map(type, value)):
         return value[:]
     own = getattr(kind, '__deepcopy__', None)
     if own is None or memo is None:
@@ -44,9 +44,9 @@ def copy_values(values: dict[Any, Any], memo: dict[int, Any] | None = None) -> d
         A new dict.
     """
     copied = values.copy()
-    for name in copied:
-        if type(copied[name]) not in _UNCHANGING:
-            copied[name] = copy_value(copied[name], memo)
+    for name, value in values.items():
+        if value is not None and type(value) is not str:
+            copied[name] = copy_value(value, memo)
     return copied
 
 
@@ -61,7 +61,15 @@ def copy_messages(messages: Any) -> Any:
     """
     if type(messages) is not list:
         return copy.deepcopy(messages)
-    return [
-        copy_values(message) if type(message) is dict else copy_value(message)
-        for message in messages
-    ]
+    copied = []
+    for message in messages:
+        if type(message) is not dict:
+            copied.append(copy_value(message))
+            continue
+        for value in message.values():
+            if type(value) is not str:
+                copied.append(copy_values(message))
+                break
+        else:  # as most are, and this takes less time than a call
+            copied.append(message.copy())
+    return copied

@@ -78,7 +78,7 @@ class ParsedReply(dict[str, Any]):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
         copied.update(copy_values(self, memo))
-        copied.__dict__ = copy_values(vars(self), memo)
+        copied.__dict__ = copy_values(self.__dict__, memo)
         return copied
 
 
@@ -120,7 +120,10 @@ class ParsedCode(ParsedReply):
             span=span,
         )
         self.reasoning = reasoning
-        self.update(cells=list(cells), reason=reason, hint=hint, dropped=dropped)
+        self['cells'] = list(cells)
+        self['reason'] = reason
+        self['hint'] = hint
+        self['dropped'] = dropped
 
     @property
     def cells(self) -> list[str]:
