@@ -11,18 +11,10 @@ from lagent.journal import tables
 from lagent.journal.codec import digest_of, written
 from lagent.journal.contract import Record, Run, Status
 from lagent.journal.database import AlchemyDatabase, Database, Execute, SqliteDatabase
-from lagent.journal.errors import (
-    JournalUnavailable,
-    LeaseLost,
-    NoSuchRun,
-    NothingToDecide,
-    RunLocked,
-    SchemaTooNew,
-)
+from lagent.journal.errors import LeaseLost, NoSuchRun, NothingToDecide, RunLocked
 from lagent.journal.lease import describe, is_gone
+from lagent.journal.migration import migrate, run_columns
 from lagent.journal.validation import damaged
-
-_TRIES = 5  # to make the tables, when others are making them as well
 
 
 class SqlJournal:
@@ -39,69 +31,27 @@ class SqlJournal:
     """
 
     def __init__(self, url: Any, *, read_only: bool = False) -> None:
-        self._database: Database = AlchemyDatabase(url, read_only=read_only)
-        self._prepare(read_only)
+        self._open(AlchemyDatabase(url, read_only=read_only), read_only)
 
-    def _prepare(self, read_only: bool = False) -> None:
-        try:
-            self._ready(read_only)
-        except BaseException:
-            self._database.close()
-            raise
-
-    def _ready(self, read_only: bool) -> None:
-        version = self._version()
+    def _open(self, database: Database, read_only: bool) -> None:
+        self._database = database
         self._run_columns = tables.RUN
-        if read_only:
-            if not version:
-                raise JournalUnavailable(
-                    'There is no journal: the database has none of its tables. It was not changed; '
-                    'name the one that has the run.'
-                )
-            self._run_columns = tables.RUN_BEFORE.get(version, tables.RUN)
-            return
-        if version == len(tables.VERSIONS):
-            return
-        for attempt in range(1, _TRIES + 1):
-            try:
-                with self._database.transaction() as execute:
-                    self._migrate(execute)
-                return
-            except JournalUnavailable:
-                if attempt == _TRIES:
-                    raise
-                time.sleep(0.05 * attempt)
-
-    def _version(self) -> int:
-        """The version of the journal; 0 for none."""
-        if not self._database.has_table('lagent_schema'):
-            return 0
-        with self._database.transaction(writes=False) as execute:
-            return _known_version(execute)
-
-    def _migrate(self, execute: Execute) -> None:
-        execute(tables.CREATE_VERSIONS, {})
-        for number in range(_known_version(execute) + 1, len(tables.VERSIONS) + 1):
-            for statement in tables.statements(number, self._database.dialect):
-                execute(statement, {})
-            execute(tables.WRITE_VERSION, {'version': number})
+        try:
+            if read_only:
+                self._run_columns = run_columns(database)
+            else:
+                migrate(database)
+        except BaseException:
+            database.close()
+            raise
 
     def begin(self, run: Run, blobs: Mapping[str, bytes]) -> None:
         """See `Journal.begin`."""
-        row = {
-            'id': run.id,
-            'status': run.status,
-            'title': run.title,
-            'created': run.created,
-            'updated': run.updated,
-            'factory': run.factory,
-            'owner': run.owner,
-            'expires': run.expires,
-        }
+        row = {name: getattr(run, name) for name in tables.RUN.split(', ')}
+        values = ', '.join(f':{name}' for name in row)
         with self._database.transaction() as execute:
-            values = ', '.join(f':{name}' for name in row)
             added = execute(
-                f'INSERT INTO lagent_runs ({", ".join(row)}) VALUES ({values}) '  # noqa: S608
+                f'INSERT INTO lagent_runs ({tables.RUN}) VALUES ({values}) '  # noqa: S608
                 'ON CONFLICT (id) DO NOTHING',
                 row,
             )
@@ -290,19 +240,7 @@ class SqliteJournal(SqlJournal):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self._database = SqliteDatabase(path, read_only=read_only)
-        self._prepare(read_only)
-
-
-def _known_version(execute: Execute) -> int:
-    version: int = execute(tables.READ_VERSION, {}).rows[0][0] or 0
-    newest = len(tables.VERSIONS)
-    if version > newest:
-        raise SchemaTooNew(
-            f'The journal has version {version}, this lagent knows {newest}. Nothing was '
-            'changed; use the version of lagent that wrote it, or a later one.'
-        )
-    return version
+        self._open(SqliteDatabase(path, read_only=read_only), read_only)
 
 
 def _run(execute: Execute, run_id: str, columns: str = tables.RUN) -> Run:

@@ -33,6 +33,7 @@ from lagent.journal import (
 )
 from lagent.journal.codec import digest_of
 from lagent.journal.lease import Heartbeat, describe, is_gone, new_owner
+from lagent.journal.migration import migrate
 
 SOON = 60.0
 DATA = b'\0\xff'
@@ -318,7 +319,7 @@ def test_a_journal_of_a_later_version_is_left_alone(any_journal: SqlJournal) -> 
     with any_journal._database.transaction() as execute:
         execute(tables.WRITE_VERSION, {'version': 99})
     with pytest.raises(SchemaTooNew, match='99'):
-        any_journal._prepare()
+        migrate(any_journal._database)
 
 
 def test_another_database_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
