@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from lagent import settings
+from lagent.agent_factory import OWN
 from lagent.console import ConsoleView
 from lagent.conversation import (
     CellInterrupt,
@@ -317,7 +318,7 @@ def remade(**options: Any) -> AbstractContextManager[Any]:
 def _remade_by(*options: Any) -> str:
     names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
     arguments = dict(zip((*names, 'max_new_tokens', 'variant'), options, strict=True))
-    return f'lagent.cli:remade {json.dumps(arguments)}'
+    return f'{OWN} {json.dumps(arguments)}'
 
 
 @contextmanager

@@ -3,15 +3,11 @@
 Exit codes are those of `lagent`; 5 says that a run waits for a decision, and 1 that runs differ.
 """
 
-import importlib
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from enum import StrEnum
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,8 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lagent.actions.closing import AsyncClosing
-from lagent.actions.hooked import settle
+from lagent.agent_factory import factory_of, made
 from lagent.agents.answers import last_answer
 from lagent.console import ConsoleView, printable
 from lagent.effects import subscribe
@@ -54,8 +49,6 @@ _STYLES = {
     'decision': 'cyan',
     'running': 'blue',
 }
-# The only factory with arguments: a journal must not say what else is called with what.
-_OWN = 'lagent.cli:remade'
 
 
 class Form(StrEnum):
@@ -240,12 +233,12 @@ def resume(
     console = Console()
     with _journal(where, 'change') as journal:
         run = _find(journal, run_id)
-        factory = _factory(agent or run.factory, is_recorded=agent is None)
+        factory = factory_of(run, agent)
         if factory.keywords.get('unsafe') and not unsafe:
             raise JournalError(
                 'The run had a back end that isolates nothing. Give --unsafe to go on with it.'
             )
-        with told_errors(console), _made(factory) as resumed, subscribe(ConsoleView(console)):
+        with told_errors(console), made(factory) as resumed, subscribe(ConsoleView(console)):
             answer = last_answer(resumed.run(run_id=run.id, journal=journal))
         console.print(Text(printable(str(answer.content))))
 
@@ -265,8 +258,8 @@ def replay(
     console = Console()
     with _journal(where) as journal, told_errors(console):
         run = _find(journal, run_id)
-        factory = _factory(agent or run.factory, is_recorded=agent is None)
-        with nothing_done(), _made(factory) as again, subscribe(ConsoleView(console)):
+        factory = factory_of(run, agent)
+        with nothing_done(), made(factory) as again, subscribe(ConsoleView(console)):
             rerun, end = again.rerun, 'answer'
             try:
                 said = str(last_answer(rerun(run.id, journal=journal)).content)
@@ -328,10 +321,10 @@ def _redactor(run: Run, agent: str | None) -> Redactor | None:
         check_redactor(run, None)
         return None
     except RedactorMissing:
-        if not (spec := agent or run.factory):
+        if not (agent or run.factory):
             raise
-    with nothing_done(), _made(_factory(spec, is_recorded=agent is None)) as made:
-        redactor: Redactor | None = made.redactor
+    with nothing_done(), made(factory_of(run, agent)) as its_agent:
+        redactor: Redactor | None = its_agent.redactor
         return redactor
 
 
@@ -398,36 +391,3 @@ def _indented(text: str, columns: int | None) -> str:
         most = max(columns - _INDENT, _INDENT)
         lines = [line if len(line) <= most else f'{line[: most - 1]}…' for line in lines]
     return '\n'.join(f'{"":{_INDENT}}{line}' for line in lines)
-
-
-def _factory(spec: str, *, is_recorded: bool) -> partial[Any]:
-    """What makes the agent: ``module:function``, of ours with arguments as JSON behind it."""
-    name, _, arguments = spec.partition(' ')
-    module, _, attribute = name.partition(':')
-    if not module or not attribute or (arguments and name != _OWN):
-        told = (
-            'The journal does not say how the agent is made' if is_recorded else 'That is no name'
-        )
-        raise JournalError(f'{told}. Give --agent MODULE:FUNCTION, a function that returns it.')
-    # As with `python -m`; a command has only the folder that it lies in on its path.
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise JournalError(
-            f'{module}:{attribute}, which makes the agent, could not be had: {error}. Start this '
-            'where the module can be imported, or give --agent MODULE:FUNCTION.'
-        ) from error
-    return partial(function, **(json.loads(arguments) if arguments else {}))
-
-
-@contextmanager
-def _made(factory: Callable[[], Any]) -> Iterator[Any]:
-    with ExitStack() as stack:
-        made = factory()
-        if isinstance(made, AsyncClosing):
-            stack.callback(settle, made.close)
-        elif hasattr(made, '__enter__'):
-            made = stack.enter_context(made)
-        yield made

@@ -25,6 +25,7 @@ LAYERS = {
         [
             *('console', 'outcomes', 'inline_images', 'settings', 'doctor', 'distributed', 'serve'),
             *('trace_content', 'tracing', 'trajectory', 'export', 'testing', 'pytest_plugin'),
+            'agent_factory',
         ],
         ['runs_cli', 'machine_cli', 'conversation', 'ui'],
         ['cli', '__main__'],

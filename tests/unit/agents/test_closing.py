@@ -14,6 +14,7 @@ from lagent.actions import (
     Interpreter,
     tool_api,
 )
+from lagent.agent_factory import made
 from lagent.agents import (
     Agent,
     AgentForInternLM,
@@ -30,7 +31,6 @@ from lagent.agents import (
 )
 from lagent.agents.streaming_agent import AsyncStreamingAgent
 from lagent.llms import AsyncScriptedModel, ScriptedModel
-from lagent.runs_cli import _made
 
 FAKE = {'backend': 'fake', 'unsafe': True}
 
@@ -145,7 +145,7 @@ def test_a_model_is_closed_by_who_made_it():
 @pytest.mark.parametrize('cls', [Coder, AsyncCoder])
 def test_the_command_line_closes_agents_of_both_kinds(cls):
     interpreter = {Coder: Interpreter, AsyncCoder: AsyncInterpreter}[cls](**FAKE)
-    with _made(lambda: cls(ScriptedModel([]), interpreter)):
+    with made(lambda: cls(ScriptedModel([]), interpreter)):
         assert not interpreter._closed
     assert interpreter._closed
 
