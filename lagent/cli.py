@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -138,6 +138,31 @@ Images = Annotated[
 ]
 
 
+class AnalystOptions(NamedTuple):
+    """What a command makes its analyst with.
+
+    A recorded run names them all. What older runs do not name has a default.
+    """
+
+    model: str | None
+    base_url: str | None
+    backend: str
+    unsafe: bool
+    timeout: float
+    max_turn: int
+    language: str = 'en'
+    max_new_tokens: int | None = None
+    variant: Any = None  # of the kernel image; by default the one that is there
+
+    def factory_for(self, analyst: Any) -> str:
+        """The factory that makes an analyst again, also on a machine with other keys and images."""
+        named = self._replace(
+            model=self.model or model_name(analyst.agent.llm),
+            variant=analyst.interpreter.policy.variant,
+        )
+        return f'{OWN} {json.dumps(named._asdict())}'
+
+
 @app.callback()
 def _options(
     context: typer.Context,
@@ -199,10 +224,12 @@ def run(
     view: Subscriber = lines or ConsoleView(console, show_image=pictures.show_output)
     if journal is None and (run_id is not None or ask):
         raise typer.BadParameter('--run-id and --ask need a --journal')
-    options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
+    options = AnalystOptions(
+        model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens
+    )
     with (
         told_errors(console, lines),
-        _analyst(console, files, *options) as analyst,
+        _analyst(console, files, options) as analyst,
         subscribe(view),
     ):
         if journal is None:
@@ -213,12 +240,7 @@ def run(
                 journal=journal,
                 run_id=run_id,
                 approval=Approval(kernel=True) if ask else None,
-                # Another machine may have other keys, and so another default.
-                factory=_remade_by(
-                    model or model_name(analyst.agent.llm),
-                    *options[1:],
-                    analyst.interpreter.policy.variant,  # whatever has been built meanwhile
-                ),
+                factory=options.factory_for(analyst),
             )
         saved = save_all(Dialogue(analyst), save, console)
         if lines:
@@ -260,8 +282,10 @@ def chat(
     console = Console()
     pictures = Pictures.of(console, images)
     view = ConsoleView(console, show_image=pictures.show_output)
-    options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
-    with told_errors(console), _analyst(console, files, *options) as analyst:
+    options = AnalystOptions(
+        model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens
+    )
+    with told_errors(console), _analyst(console, files, options) as analyst:
         dialogue = Dialogue(analyst, files or ())
         interrupt = CellInterrupt(dialogue, console)
         with subscribe(view), subscribe(dialogue):
@@ -296,8 +320,10 @@ def ui(
     with told_errors(console):
         from lagent.ui.server import serve
 
-        options = (model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens)
-        with _made(console, *options) as analyst:
+        options = AnalystOptions(
+            model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens
+        )
+        with _made(console, options) as analyst:
             serve(analyst, files or (), host=host, port=port, open_browser=browser, console=console)
 
 
@@ -312,46 +338,35 @@ def remade(**options: Any) -> AbstractContextManager[Any]:
     Returns:
         A context manager that gives the analyst.
     """
-    return _made(Console(stderr=True), **options)
-
-
-def _remade_by(*options: Any) -> str:
-    names = ('model', 'base_url', 'backend', 'unsafe', 'timeout', 'max_turn', 'language')
-    arguments = dict(zip((*names, 'max_new_tokens', 'variant'), options, strict=True))
-    return f'{OWN} {json.dumps(arguments)}'
+    return _made(Console(stderr=True), AnalystOptions(**options))
 
 
 @contextmanager
-def _analyst(console: Console, files: list[Path] | None, *options: Any) -> Iterator[Any]:
-    with _made(console, *options) as analyst:
+def _analyst(console: Console, files: list[Path] | None, options: AnalystOptions) -> Iterator[Any]:
+    with _made(console, options) as analyst:
         if files:
             tell_upload(Dialogue(analyst), files, console)
         yield analyst
 
 
 @contextmanager
-def _made(
-    console: Console,
-    model: str | None,
-    base_url: str | None,
-    backend: str,
-    unsafe: bool,
-    timeout: float,
-    max_turn: int,
-    language: str = 'en',  # runs that were recorded before there was a choice name none
-    max_new_tokens: int | None = None,
-    variant: Any = None,
-) -> Iterator[Any]:
+def _made(console: Console, options: AnalystOptions) -> Iterator[Any]:
     from lagent.actions import Interpreter
     from lagent.actions.interpreter import policy_for_data
     from lagent.agents import DataAnalyst
     from lagent.llms.from_env import model_from_env
 
     with console.status('Loading the model …'):
-        llm = model_from_env(model, base_url, max_new_tokens)
-    policy = policy_for_data(variant) if backend == 'docker' else None
-    interpreter = Interpreter(policy=policy, backend=backend, timeout=timeout, unsafe=unsafe)
-    with DataAnalyst(llm, interpreter, language=language, max_turn=max_turn) as analyst:
+        llm = model_from_env(options.model, options.base_url, options.max_new_tokens)
+    interpreter = Interpreter(
+        policy=policy_for_data(options.variant) if options.backend == 'docker' else None,
+        backend=options.backend,
+        timeout=options.timeout,
+        unsafe=options.unsafe,
+    )
+    with DataAnalyst(
+        llm, interpreter, language=options.language, max_turn=options.max_turn
+    ) as analyst:
         yield analyst
 
 

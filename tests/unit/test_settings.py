@@ -47,7 +47,7 @@ def test_the_project_goes_before_the_user_and_the_environment_before_both(files,
 def test_commands_take_flags_then_the_environment_then_files(files, monkeypatch):
     seen = []
 
-    def stop(console, *options):
+    def stop(console, files, options):
         seen.append(options)
         raise ConfigError('far enough')
 
@@ -59,17 +59,17 @@ def test_commands_take_flags_then_the_environment_then_files(files, monkeypatch)
 
     def given(*arguments):
         CliRunner().invoke(cli.app, ['run', 'q', *arguments])
-        return dict(zip(('files', 'model', 'url', 'backend'), seen[-1][:4], strict=True)), seen[-1]
+        return seen[-1]
 
-    options, every = given()
-    assert (options['model'], options['url']) == ('theirs', 'http://h/v1')
-    assert (every[5], every[6], every[8]) == (60.0, 4, 900)
+    options = given()
+    assert (options.model, options.base_url) == ('theirs', 'http://h/v1')
+    assert (options.timeout, options.max_turn, options.max_new_tokens) == (60.0, 4, 900)
     monkeypatch.setenv('MODEL', 'environment')
     monkeypatch.setenv('LAGENT_MAX_TURN', '5')
     monkeypatch.setenv('LAGENT_MAX_NEW_TOKENS', '1000')
-    options, every = given('--max-turn', '6')
-    assert (options['model'], every[6], every[8]) == ('environment', 6, 1000)
-    assert given('--max-new-tokens', '7')[1][8] == 7
+    options = given('--max-turn', '6')
+    assert (options.model, options.max_turn, options.max_new_tokens) == ('environment', 6, 1000)
+    assert given('--max-new-tokens', '7').max_new_tokens == 7
 
 
 @pytest.mark.parametrize('line', ['base_url = "http://evil/"', 'backend = "local"', 'save = "/"'])
