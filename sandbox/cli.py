@@ -1,9 +1,6 @@
 """The `sandbox` command: build the kernel image, run a file, look after what is there.
 
-Exit codes of `sandbox run`: 0 the code ran to its end; 1 it raised; 2 wrong usage; 124 its time
-ran out; 125 the sandbox failed, not the code; 130 interrupted; 137 the kernel died or ran out of
-memory. A number that the code passes to `sys.exit` is passed on. The other commands: 0 done; 1
-something is missing (doctor); 2 wrong usage; 3 the base image cannot be had (build); 125 failed.
+Exit codes: see `sandbox.exit_codes`.
 """
 
 import contextlib
@@ -25,28 +22,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sandbox.console import LivePrinter, is_number, printable
+from sandbox.console import LivePrinter, printable
 from sandbox.egress.allowlist import Allowlist
 from sandbox.errors import BackendUnavailable, FileRefused, ImageMissing, PolicyError, SandboxError
+from sandbox.exit_codes import NO_BASE, TERMINATED, exit_code, show, show_error, told_errors
 from sandbox.policy import DEFAULT_VARIANT, SandboxPolicy, Variant
 from sandbox.session import Sandbox
-from sandbox.types import ExecutionResult, Outcome
+from sandbox.types import ExecutionResult
 
 if TYPE_CHECKING:
     from sandbox.reaper import Container
 
-NO_BASE, FAILED, TERMINATED = 3, 125, 143
-
-_EXIT_CODES = {
-    Outcome.OK: 0,
-    Outcome.ERROR: 1,
-    Outcome.TIMEOUT: 124,
-    Outcome.INTERRUPTED: 130,
-    Outcome.OOM: 137,
-    Outcome.KERNEL_DIED: 137,
-    Outcome.SANDBOX_LOST: FAILED,
-    Outcome.UNKNOWN: FAILED,
-}
 _SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([kmg]?)(?:i?b)?', re.IGNORECASE)
 _UNITS = {'': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30}
 
@@ -99,19 +85,19 @@ def build(
     from sandbox.image import build_image
 
     console = Console(stderr=True)
-    with _told_errors(console), console.status('Starting') as status:
+    with told_errors(console), console.status('Starting') as status:
 
         def progress(line: str) -> None:
             status.update(escape(printable(line)))
             if not console.is_terminal:
-                console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+                show(console, line)
 
         try:
             name = build_image(base, variant=variant, packages=package or (), progress=progress)
         except PolicyError as error:
             raise typer.BadParameter(str(error)) from None
         except ImageMissing as error:
-            _show_error(console, error)
+            show_error(console, error)
             raise typer.Exit(NO_BASE) from None
         if tag is not None:
             with engine() as client:
@@ -187,7 +173,7 @@ def run(
         packages=tuple(package or ()),
     )
     printer = LivePrinter(output_dir, silent=as_json)
-    with _told_errors(Console(stderr=True)):
+    with told_errors(Console(stderr=True)):
         with Sandbox(policy=policy, backend=backend, unsafe=unsafe) as box:
             for path in upload or []:
                 box.upload(path)
@@ -197,19 +183,6 @@ def run(
         if as_json:
             typer.echo(json.dumps(result.to_dict()))
     raise typer.Exit(exit_code(result))
-
-
-def exit_code(result: ExecutionResult) -> int:
-    """Return what `sandbox run` exits with after a result.
-
-    A script that ends by `sys.exit` ends as it would without a sandbox.
-    """
-    if result.outcome is Outcome.ERROR and result.error and result.error.name == 'SystemExit':
-        message = result.error.message.strip()
-        if message in ('', 'None'):
-            return 0
-        return int(message) & 0xFF if is_number(message) else 1
-    return _EXIT_CODES[result.outcome]
 
 
 @app.command()
@@ -243,7 +216,7 @@ def ps(as_json: Json = False) -> None:
     """List the containers of all sandboxes on this machine, and whom they belong to."""
     from sandbox.reaper import containers
 
-    with _told_errors(Console(stderr=True)):
+    with told_errors(Console(stderr=True)):
         found = containers()
     if as_json:
         typer.echo(json.dumps([_describe(container) for container in found]))
@@ -267,12 +240,12 @@ def gc(as_json: Json = False) -> None:
     from sandbox.reaper import collect_garbage
 
     console = Console(stderr=True)
-    with _told_errors(console):
+    with told_errors(console):
         try:
             removed = collect_garbage()
         except BackendUnavailable as error:
             removed = collect_garbage(docker=False)
-            _show(console, f'Containers were not looked for: {error.message}')
+            show(console, f'Containers were not looked for: {error.message}')
     if as_json:
         typer.echo(json.dumps([vars(orphan) for orphan in removed]))
         return
@@ -366,30 +339,6 @@ def _policy(**wishes: Any) -> SandboxPolicy:
         return SandboxPolicy(**{name: value for name, value in wishes.items() if value is not None})
     except PolicyError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-@contextlib.contextmanager
-def _told_errors(console: Console) -> Iterator[None]:
-    try:
-        yield
-    except SandboxError as error:
-        _show_error(console, error)
-        raise typer.Exit(FAILED) from None
-    except BrokenPipeError:
-        raise  # whoever has read the output has enough of it
-    except OSError as error:
-        _show(console, f'{error}.', style='red')
-        raise typer.Exit(FAILED) from None
-
-
-def _show_error(console: Console, error: SandboxError) -> None:
-    _show(console, error.message, style='red')
-    if error.hint:
-        _show(console, error.hint)
-
-
-def _show(console: Console, text: str, style: str | None = None) -> None:
-    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> NoReturn:

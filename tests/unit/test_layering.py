@@ -43,7 +43,7 @@ LAYERS = {
         ['core'],
         ['session'],
         ['manager', 'testing'],
-        ['console', 'doctor', 'conformance', 'pytest_plugin'],
+        ['console', 'exit_codes', 'doctor', 'conformance', 'pytest_plugin'],
         ['cli', '__main__'],
     ],
 }

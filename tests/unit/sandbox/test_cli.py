@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from sandbox import cli, doctor, image, reaper
 from sandbox.errors import BackendUnavailable, ImageMissing
+from sandbox.exit_codes import exit_code
 from sandbox.image_build import Progress
 from sandbox.reaper import Orphan
 from sandbox.types import ErrorInfo, ExecutionResult, Outcome
@@ -53,11 +54,11 @@ def test_what_is_no_size(text: str) -> None:
     ],
 )
 def test_every_outcome_has_its_exit_code(outcome: Outcome, code: int) -> None:
-    assert cli.exit_code(ExecutionResult(outcome)) == code
+    assert exit_code(ExecutionResult(outcome)) == code
 
 
 def test_no_outcome_is_forgotten() -> None:
-    assert [cli.exit_code(ExecutionResult(outcome)) for outcome in Outcome]
+    assert [exit_code(ExecutionResult(outcome)) for outcome in Outcome]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_no_outcome_is_forgotten() -> None:
 )
 def test_a_script_that_exits_does_so_as_without_a_sandbox(message: str, code: int) -> None:
     error = ErrorInfo('SystemExit', message, '')
-    assert cli.exit_code(ExecutionResult(Outcome.ERROR, error=error)) == code
+    assert exit_code(ExecutionResult(Outcome.ERROR, error=error)) == code
 
 
 def test_local_needs_consent(tmp_path) -> None:
