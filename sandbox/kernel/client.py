@@ -60,7 +60,7 @@ class Cell:
 
     def on_unreadable(self, size: int, *, may_be_reply: bool) -> None:
         """Take note of a message that was malformed, forged or, with its size, too large."""
-        self.collector.dropped_message(size)
+        self.collector.dropped_messages(1, size)
         if may_be_reply:
             self._reply_lost = True
             self._check_ended()

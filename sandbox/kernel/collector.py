@@ -134,13 +134,8 @@ class Collector:
         if handler and isinstance(content, dict):
             handler(self, content)
 
-    def dropped_message(self, size: int = 0) -> None:
-        """Count a message that was malformed, forged or, with its size, too large to be read."""
-        self._messages += 1
-        self._bytes += size
-
     def dropped_messages(self, count: int, size: int) -> None:
-        """Count messages that somebody else has left out."""
+        """Count messages that nothing is shown of, with the bytes of those that were too large."""
         self._messages += count
         self._bytes += size
 

@@ -29,7 +29,6 @@ from sandbox.types import ExecutionResult, Outcome
 
 _PULSE = 5.0  # seconds between looks at whether the sandbox is alive at all
 _DRAIN = 0.5  # seconds for the last output of a kernel that has ended
-_EXIT_NEWS = 1.0  # seconds for the news of a death after the kernel's connections have ended
 _DESCRIBE = 10.0
 _MORE_TIME = 'Try again, or allow more with SandboxPolicy(start_timeout=...).'
 
@@ -229,10 +228,7 @@ class KernelMachine:
         if watch.cell_ended and self._supervisor.exit is None:
             return
         if watch.broken:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EXIT_NEWS):
-                    await self._supervisor.gone()
-            ending.disconnected = self._supervisor.exit is None
+            ending.disconnected = await self._supervisor.exit_soon() is None
         if self._supervisor.lost:
             raise SandboxLost('the sandbox is gone.')
         if self._supervisor.exit is not None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from sandbox.backends.detach import Cells
 from sandbox.errors import SandboxError, SandboxLost, StartFailed
 from sandbox.kernel.collector import Collector
-from sandbox.kernel.framing import Refusal
+from sandbox.kernel.framing import Refusal, natural
 from sandbox.kernel.supervisor import Supervisor
 from sandbox.kernel.verdict import Ending
 from sandbox.policy import SandboxPolicy
@@ -18,7 +18,6 @@ from sandbox.types import ExecutionResult
 
 _ANSWER = 10.0  # seconds for a supervisor to take a new owner, or a kernel to tell what it knows
 _LEAST = 5.0  # seconds for an idle kernel to answer
-_EXIT_NEWS = 1.0
 _RETRY = 0.05
 _MAX_MESSAGES = 100_000
 
@@ -85,13 +84,9 @@ async def await_idle(
                 ending.steps.append('interrupt')
                 await supervisor.signal(signal.SIGINT)
         except StartFailed:
-            # It closed its connections; the news of its end may come a moment later.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EXIT_NEWS):
-                    await supervisor.gone()
-            if supervisor.exit is None:
+            ending.exit = await supervisor.exit_soon()
+            if ending.exit is None:
                 raise
-            ending.exit = supervisor.exit
             return ending
     ending.steps.append('kill')
     await supervisor.kill()
@@ -123,7 +118,7 @@ def collected(kept: dict[str, Any] | None, policy: SandboxPolicy, ending: Ending
     for message in messages[:_MAX_MESSAGES] if isinstance(messages, list) else ():
         if isinstance(message, list) and len(message) == 2 and isinstance(message[0], str):
             collector.feed(message[0], message[1])
-    count, size = _natural(kept.get('left_out')), _natural(kept.get('left_out_bytes'))
+    count, size = natural(kept.get('left_out')), natural(kept.get('left_out_bytes'))
     if count:
         collector.dropped_messages(count, size)
     reply = kept.get('reply')
@@ -138,7 +133,3 @@ async def recalled(recall: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str,
         async with asyncio.timeout(_ANSWER):
             return await recall()
     return None
-
-
-def _natural(value: object) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 53 else 0

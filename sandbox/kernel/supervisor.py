@@ -17,6 +17,7 @@ from sandbox.kernel.workspace import CHUNK, Workspace
 _ANSWER = 10.0  # seconds until an answer is overdue
 _PULSE = 5.0  # seconds until a sandbox that says nothing counts as gone
 _RETRY = 0.005
+_EXIT_NEWS = 1.0  # seconds for the news of a death after the kernel's connections have ended
 _NOW = 0.02  # seconds after which an answer says nothing of the present any more
 _MAX_LOG = 4_096
 _MAX_MODULES, _MAX_REASON = 65, 200
@@ -174,6 +175,13 @@ class Supervisor:
     async def gone(self) -> None:
         """Wait until the kernel has ended or the connection is lost."""
         await asyncio.shield(self.ended)
+
+    async def exit_soon(self) -> Exit | None:
+        """Return how a kernel ended that has closed its connections, or None where it lives on."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXIT_NEWS):
+                await self.gone()
+        return self.exit
 
     async def close(self) -> None:
         """Close the connection."""

@@ -246,8 +246,8 @@ def test_live_events_follow_the_outputs():
 
 def test_dropped_messages_are_counted():
     collector = collect()
-    collector.dropped_message()
-    collector.dropped_message(500)
+    collector.dropped_messages(1, 0)
+    collector.dropped_messages(1, 500)
     assert collector.truncated() == Truncation(messages=2, bytes=500)
 
 
