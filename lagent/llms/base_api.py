@@ -3,7 +3,15 @@
 import warnings
 from typing import Any
 
-from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Dialog, Message, find_role, roles_of
+from lagent.llms.base_llm import (
+    AsyncBaseLLM,
+    BaseLLM,
+    Dialog,
+    Message,
+    find_role,
+    plain_text,
+    roles_of,
+)
 from lagent.llms.retry import RetryPolicy
 
 
@@ -33,11 +41,8 @@ class APITemplateParser:
         Raises:
             KeyError: a role is not in the meta template.
         """
-        if isinstance(dialog, str):
-            return dialog
-        if not self.roles:
-            contents = (item if isinstance(item, str) else item['content'] for item in dialog)
-            return '\n'.join(str(content) for content in contents if content)
+        if isinstance(dialog, str) or not self.roles:
+            return plain_text(dialog)
         messages: list[Message] = []
         for item in dialog:
             if isinstance(item, str):

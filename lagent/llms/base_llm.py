@@ -49,11 +49,8 @@ class LMTemplateParser:
         Raises:
             KeyError: a role is not in the meta template.
         """
-        if isinstance(dialog, str):
-            return dialog
-        if not self.roles:
-            contents = (item if isinstance(item, str) else item['content'] for item in dialog)
-            return '\n'.join(str(content) for content in contents if content)
+        if isinstance(dialog, str) or not self.roles:
+            return plain_text(dialog)
         last = len(dialog) - 1
         parts = [
             item if isinstance(item, str) else self._write(item, is_last=index == last)
@@ -77,6 +74,21 @@ class LMTemplateParser:
         if not name:
             return str(begin['without_name'])
         return str(begin['with_name']).format(name=begin.get('name', {}).get(name, name))
+
+
+def plain_text(dialog: Dialog) -> str:
+    """A dialog as it is written without a meta template.
+
+    Args:
+        dialog: messages and texts; or one text.
+
+    Returns:
+        Their contents, a line each; of one text itself.
+    """
+    if isinstance(dialog, str):
+        return dialog
+    contents = (item if isinstance(item, str) else item['content'] for item in dialog)
+    return '\n'.join(str(content) for content in contents if content)
 
 
 def roles_of(meta_template: list[dict[str, Any]] | None) -> dict[str, dict[str, Any]]:
