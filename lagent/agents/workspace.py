@@ -25,7 +25,7 @@ from lagent.journal.errors import NotCaptured
 from lagent.limits import RunLimits
 from lagent.memory import MemoryManager
 from lagent.prompts.parsers import ParsedCode, ToolStatusCode
-from lagent.prompts.parsers.fences import fence_for
+from lagent.prompts.parsers.fences import fenced
 from lagent.prompts.prompt_files import PromptFiles
 from lagent.schema import AgentMessage
 from lagent.view.tokens import fit
@@ -203,7 +203,7 @@ class WorkspaceCoder(Coder):
         name = Path(path).name
         if not run_cells:
             shown = '\n\n'.join(
-                f'```python\n{cell.source}\n```' if cell.kind == 'code' else cell.source
+                fenced(cell.source, 'python') if cell.kind == 'code' else cell.source
                 for cell in cells
             )
             words = fit(shown, _NOTEBOOK_TOKENS)
@@ -223,10 +223,9 @@ class WorkspaceCoder(Coder):
                 self.agent.update_memory(note, session_id)
                 continue
             parsed = ParsedCode('interpreter', '', ToolStatusCode.VALID_TOOL, cells=[cell.source])
-            fence = fence_for(cell.source)
             asked = AgentMessage(
                 sender=self.agent.name or '',
-                content=f'{fence}python\n{cell.source}\n{fence}',
+                content=fenced(cell.source, 'python'),
                 formatted=parsed,
             )
             answer = yield from call(self.interpreter, asked, session_id=session_id)

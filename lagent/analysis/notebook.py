@@ -10,7 +10,7 @@ from lagent._extras import require
 from lagent.actions.interpreter import execution_results
 from lagent.analysis.sanitize import safe_bundle, safe_markdown
 from lagent.prompts.parsers import ToolStatusCode
-from lagent.prompts.parsers.fences import fence_for
+from lagent.prompts.parsers.fences import fenced
 from lagent.schema import AgentMessage, without_surrogates
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -226,8 +226,7 @@ def _output(output: Any, result: Any) -> dict[str, Any]:
 def _markdown(text: str, role: str, code: str = '', language: str = 'python') -> dict[str, Any]:
     source = safe_markdown(text)
     if code:
-        fence = fence_for(code)
-        source += f'\n\n{fence}{language}\n{code}\n{fence}'
+        source += f'\n\n{fenced(code, language)}'
     return {'cell_type': 'markdown', 'metadata': {'lagent': {'role': role}}, 'source': source}
 
 

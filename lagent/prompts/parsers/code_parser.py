@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from lagent.prompts.parsers.fences import (
     Block,
-    fence_for,
+    fenced,
     find_blocks,
     holds_fence,
     is_code,
@@ -164,9 +164,7 @@ class CodeParser(StrParser):
             f'{self.tool_type!r} cannot write a call of {parsed["tool_type"]!r}'
         )
         parts = [parsed['thought'].rstrip('\n')] if parsed['thought'].strip() else []
-        for cell in cells:
-            fence = fence_for(cell)
-            parts.append(f'{fence}{self.languages[0]}\n{cell}\n{fence}')
+        parts += [fenced(cell, self.languages[0]) for cell in cells]
         return '\n'.join(parts) + '\n'
 
     def stream_marks(self) -> Marks:

@@ -178,6 +178,20 @@ def fence_for(code: str) -> str:
     return '`' * max(3, longest + 1)
 
 
+def fenced(text: str, language: str) -> str:
+    """A text as a block of code in Markdown.
+
+    Args:
+        text: the text.
+        language: what the block says that it is.
+
+    Returns:
+        The block, without a line feed at its end.
+    """
+    fence = fence_for(text)
+    return f'{fence}{language}\n{text}\n{fence}'
+
+
 class _Finder:
     def __init__(
         self,

@@ -238,6 +238,18 @@ def test_undo_takes_back_the_last_question_and_keeps_what_is_known_of_files():
     assert [message.content for message in agent.memory.get_memory()] == ['3', 'c']
 
 
+def test_a_notebook_that_is_only_read_is_shown_with_fences_that_its_code_does_not_close(tmp_path):
+    nbformat = pytest.importorskip('nbformat')
+    code = "print('```')"
+    path = tmp_path / 'read.ipynb'
+    cells = [nbformat.v4.new_code_cell(code)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    agent = analyst([])
+    assert agent.open_notebook(path, run_cells=False) == []
+    (shown,) = agent.agent.memory.get_memory()
+    assert f'````python\n{code}\n````' in shown.content
+
+
 def test_a_notebook_is_not_written_over_a_file_of_the_session(tmp_path):
     agent = analyst([])
     own = tmp_path / 'own.ipynb'
