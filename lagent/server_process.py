@@ -199,17 +199,14 @@ def _stop(process: subprocess.Popen[bytes], output: _Output, owner: int) -> None
     output.wait()
 
 
-def free_port(host: str = '127.0.0.1') -> int:
-    """A port that nobody listens on.
-
-    Args:
-        host: the address that a server is to listen on.
+def free_port() -> int:
+    """A port of this machine that nobody listens on.
 
     Returns:
         Its number.
     """
     with socket.socket() as probe:
-        probe.bind((host, 0))
+        probe.bind(('127.0.0.1', 0))
         port: int = probe.getsockname()[1]
         return port
 

@@ -152,7 +152,7 @@ def exists(client: 'docker.DockerClient', name: str) -> bool:
     return True
 
 
-def attach(container_id: str, timeout: float = API_TIMEOUT) -> socket.socket:
+def attach(container_id: str) -> socket.socket:
     """Return a connection to the standard streams of a container that has not been started yet.
 
     What is written to it is the container's input; the engine mixes output and error, each piece
@@ -160,14 +160,13 @@ def attach(container_id: str, timeout: float = API_TIMEOUT) -> socket.socket:
 
     Args:
         container_id: The container; it must have been made with an open input.
-        timeout: How long the engine may take for its answer, in seconds.
 
     Raises:
         SandboxError: The engine refused, or did not answer in time.
     """
     stream = socket.socket(socket.AF_UNIX)
     try:
-        stream.settimeout(timeout)
+        stream.settimeout(API_TIMEOUT)
         stream.connect((os.environ.get('DOCKER_HOST') or _DEFAULT_HOST).removeprefix('unix://'))
         target = f'/containers/{container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1'
         stream.sendall(
