@@ -22,7 +22,6 @@ from lagent.effects import subscribe
 from lagent.errors import ExtraMissing, JournalError, RunSuspended
 from lagent.events import as_line
 from lagent.journal import decisions, pending
-from lagent.journal import runs as runs_
 from lagent.journal.contract import Journal, Record, Run, Status
 from lagent.journal.difference import pretty
 from lagent.journal.errors import Diverged, NoSuchRun, NothingToDecide, RedactorMissing
@@ -30,6 +29,7 @@ from lagent.journal.lease import describe, is_gone
 from lagent.journal.redact import Redactor
 from lagent.journal.redactor_check import check_redactor
 from lagent.journal.rerun import nothing_done
+from lagent.journal.runs import Access, opened
 from lagent.journal.timeline import Line, as_json, compare, ending_of, plain, timeline, when
 from lagent.outcomes import USAGE, show_error, told_errors
 from lagent.utils.counts import many
@@ -292,9 +292,9 @@ def prune(
 
 
 @contextmanager
-def _journal(where: str, access: runs_.Access = 'read') -> Iterator[Journal]:
+def _journal(where: str, access: Access = 'read') -> Iterator[Journal]:
     try:
-        with runs_.opened(where, access) as journal:
+        with opened(where, access) as journal:
             yield journal
     except (JournalError, ExtraMissing) as error:
         Console(stderr=True).print(Text(printable(str(error)), style='red'))

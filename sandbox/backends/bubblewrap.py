@@ -369,16 +369,16 @@ _NO_GROUP = {
 
 def _refusal(gaps: Mapping[str, str]) -> PolicyNotEnforced:
     fields = ', '.join(sorted(gaps))
-    ways = [
-        f'Run as root, or with delegated control groups (systemd-run --user --scope), or accept it '
-        f'with BubblewrapBackend(accept_unenforced=[{", ".join(map(repr, sorted(gaps)))}]).'
-        if gaps.keys() <= _RELAXABLE
-        else "Use backend='docker'."
-    ]
+    hint = "Use backend='docker'."
+    if gaps.keys() <= _RELAXABLE:
+        hint = (
+            'Run as root, or with delegated control groups (systemd-run --user --scope), or accept '
+            f'it with BubblewrapBackend(accept_unenforced={sorted(gaps)}).'
+        )
     return PolicyNotEnforced(
         f"The back end 'bubblewrap' cannot enforce {fields} here, and nothing was started: "
         f'{"; ".join(gaps[field] for field in sorted(gaps))}.',
-        hint=ways[0],
+        hint=hint,
     )
 
 
