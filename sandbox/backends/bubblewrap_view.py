@@ -218,8 +218,13 @@ def _made_up(uid: int) -> dict[str, str]:
 
 def _gathered(uid: int, mounts: list[Mount]) -> Iterator[str]:
     places = [(path, path) for path in ('/dev', '/proc')]
-    places += [(each.source, each.target) for each in mounts]
+    # Where they are gathered, a link on the way to one would lead to where nothing is yet.
+    places += [(_without_links_above(each.source), each.target) for each in mounts]
     yield from (sys.executable, '-I', '-S', gather.__file__, str(uid), json.dumps(places))
+
+
+def _without_links_above(path: str) -> str:
+    return str(Path(path).parent.resolve() / Path(path).name)
 
 
 def _limits(plan: Plan) -> Iterator[str]:

@@ -66,6 +66,15 @@ def test_it_says_what_it_enforces():
     assert GAPS == {} or not ROOT or 'control group' in str(GAPS)
 
 
+def test_an_interpreter_behind_a_link_is_found(tmp_path, monkeypatch):
+    link = tmp_path / 'current'
+    link.symlink_to(sys.prefix)
+    monkeypatch.setattr(sys, 'executable', str(link / 'bin' / Path(sys.executable).name))
+    monkeypatch.setattr(sys, 'prefix', str(link))
+    with Sandbox(backend=backend()) as box:
+        assert box.execute('import sys; print(sys.prefix)').stdout == f'{link}\n'
+
+
 @pytest.mark.parametrize('changes', [{'network': 'full'}, {'runtime': 'runsc'}])
 def test_what_it_cannot_do_is_refused_by_name(changes):
     (field,) = changes
