@@ -23,12 +23,12 @@ LAYERS = {
         ['agents'],
         ['events', 'steps', 'dialogue'],
         [
-            *('console', 'outcomes', 'inline_images', 'settings', 'doctor', 'distributed', 'serve'),
+            *('console', 'outcomes', 'inline_images', 'settings', 'doctor', 'distributed'),
             *('trace_content', 'tracing', 'trajectory', 'export', 'testing', 'pytest_plugin'),
             'agent_factory',
         ],
         ['runs_cli', 'machine_cli', 'conversation', 'ui'],
-        ['cli', '__main__'],
+        ['cli'],
     ],
     'sandbox': [
         [
