@@ -20,7 +20,7 @@ TAGS = {
     *('mtable', 'mtr', 'mtd', 'mpadded', 'mphantom', 'menclose'),
 }
 ATTRIBUTES = {
-    'math': {'display'},
+    'math': {'display', 'tabindex'},
     'mi': {'mathvariant'},
     'mo': {'stretchy', 'fence', 'form', 'largeop', 'minsize', 'maxsize', 'movablelimits'},
     'mspace': {'width'},
@@ -120,6 +120,9 @@ def _push(state: StateInline | StateBlock, source: str, is_display: bool) -> Non
 def _rendered(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
     source, is_display = tokens[index].content, tokens[index].block
     try:
-        return str(convert(source.strip(), display='block' if is_display else 'inline'))
+        html = str(convert(source.strip(), display='block' if is_display else 'inline'))
     except Exception:  # noqa: BLE001 - the library has no common class for what it does not understand
         return f'<code>{escape(source)}</code>'
+    # One with lines of its own may be wider than the page: then it is scrolled, also by keys.
+    block = 'display="block"'
+    return html.replace(block, f'{block} tabindex="0"', 1) if is_display else html

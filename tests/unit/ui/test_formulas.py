@@ -39,7 +39,7 @@ def test_a_formula_in_a_line(text):
 )
 def test_a_formula_with_lines_of_its_own_is_not_read_as_markdown(text):
     found = html(text)
-    assert '<math display="block">' in found
+    assert '<math display="block" tabindex="0">' in found
     assert 'x=1−2' in words(found)
     assert '<h' not in found
     assert found.count('<li>') == text.count('- so')
