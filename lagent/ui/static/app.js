@@ -7,6 +7,7 @@ const [told, said, lost] = ['told', 'said', 'lost'].map((id) => document.getElem
 const HEADERS = {'X-Lagent': '1'};
 const NEAR = 80; // pixels from the end of a log, from which it is followed
 const MOST_SAID = 8; // parts that the live region keeps
+const SPOKEN = {PRE: 'Code.', TABLE: 'Table.'}; // what is said for a reply's own
 
 let seen = document.body.dataset.seen;
 let source = null;
@@ -35,6 +36,7 @@ function apply(html) {
   template.innerHTML = html;
   for (const part of [...template.content.children]) {
     const there = document.getElementById(part.id);
+    if (part.matches('.log')) said.replaceChildren(); // something was taken back
     if (isWhole(part) && !(there && isWhole(there))) say(part.cloneNode(true));
     if (there) {
       Idiomorph.morph(there, part, {morphStyle: 'outerHTML', callbacks: {beforeAttributeUpdated: keepsOpen}});
@@ -57,7 +59,9 @@ function isWhole(part) {
 }
 
 function say(part) {
-  for (const each of part.querySelectorAll('pre, table')) each.remove();
+  for (const each of part.querySelectorAll('pre, table')) {
+    each.replaceWith(each.closest('.prose') ? SPOKEN[each.tagName] : '');
+  }
   for (const image of part.querySelectorAll('img')) image.replaceWith(image.alt);
   const line = document.createElement('p');
   line.textContent = part.textContent.replace(/\s+/g, ' ').trim();

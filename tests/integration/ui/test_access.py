@@ -52,9 +52,9 @@ def test_a_screen_reader_is_told_each_part_once_when_it_is_whole(served, visit):
     window.answered()
     heard = window.page.locator('#said p').all_inner_texts()
     assert [words.split(',')[0] for words in heard] == [
-        'scripted replied: I look.',
+        'scripted replied: I look. Code.',
         'Code ran',
-        'scripted replied: March was best.',
+        'scripted replied: March was best. Table.',
     ]
     # Whatever else is read out by itself has nothing to do with the conversation.
     live = '[aria-live]:not([aria-live=off]), [role=status], [role=alert]'
@@ -90,11 +90,16 @@ def test_the_focus_stays_where_it_was(served, visit, tmp_path):
     browser.wait_for_selector('text=The question was taken back')
     assert is_focused(window, '.more summary')
     assert window.count('.more[open]') == 0
+    assert 'Yes.' not in browser.inner_text('#said')
 
     browser.focus('.files summary')
     keys.press('Space')
     keys.press('Tab')
     assert is_focused(window, '.files li a')
+    added = {'name': 'before.csv', 'mimeType': 'text/csv', 'buffer': b'a\n1\n'}
+    browser.set_input_files('#file-1', [added])
+    browser.wait_for_selector('.files li >> text=before.csv')
+    assert browser.evaluate('document.activeElement.textContent') == 'sales.csv'
     keys.press('Tab')  # to what the open menu would hide
     assert is_focused(window, '.more summary')
     assert window.count('.files[open]') == 0
