@@ -106,3 +106,9 @@ def test_what_is_one_formula():
     assert not is_formula('$x$ and $y$')
     assert not is_formula('\\begin{tabular}{l} a \\end{tabular}')
     assert not is_formula('')
+
+
+def test_what_may_be_wider_than_the_page_can_be_scrolled_by_keys():
+    long = '$x = ' + ' + '.join('abcdefgh') + '$'
+    assert 'tabindex="0"' in html(long)
+    assert 'tabindex' not in html('$x$')
