@@ -20,7 +20,7 @@ TAGS = {
     *('mtable', 'mtr', 'mtd', 'mpadded', 'mphantom', 'menclose'),
 }
 ATTRIBUTES = {
-    'math': {'display'},
+    'math': {'display', 'tabindex'},
     'mi': {'mathvariant'},
     'mo': {'stretchy', 'fence', 'form', 'largeop', 'minsize', 'maxsize', 'movablelimits'},
     'mspace': {'width'},
@@ -33,6 +33,7 @@ ATTRIBUTES = {
 }
 """What the page may have of MathML: nothing that links, loads or carries a style."""
 
+_SHORT = 20  # characters of a formula that fits into any line
 _LONGEST = 2_000  # characters of a formula; also how far the end of one is looked for
 _DELIMITERS = (('\\(', '\\)', False), ('\\[', '\\]', True), ('$$', '$$', True), ('$', '$', False))
 
@@ -118,8 +119,13 @@ def _push(state: StateInline | StateBlock, source: str, is_display: bool) -> Non
 
 
 def _rendered(_renderer: Any, tokens: Sequence[Token], index: int, _options: Any, _env: Any) -> str:
-    source, is_display = tokens[index].content, tokens[index].block
+    source, is_display = tokens[index].content.strip(), tokens[index].block
+    display = 'block' if is_display else 'inline'
     try:
-        return str(convert(source.strip(), display='block' if is_display else 'inline'))
+        html = str(convert(source, display=display))
     except Exception:  # noqa: BLE001 - the library has no common class for what it does not understand
         return f'<code>{escape(source)}</code>'
+    # It may be wider than the page, and no line of it is broken: then it is scrolled, also by keys.
+    is_wide = is_display or len(source) > _SHORT
+    opening = f'display="{display}"'
+    return html.replace(opening, f'{opening} tabindex="0"', 1) if is_wide else html

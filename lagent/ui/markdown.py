@@ -38,7 +38,7 @@ _ATTRIBUTES = {
     'span': {'class'},
     'td': {'class'},
     'th': {'class'},
-    'div': {'class'},
+    'div': {'class', 'tabindex', 'role', 'aria-label'},
     'ol': {'start'},
     **formulas.ATTRIBUTES,
 }
@@ -121,6 +121,8 @@ def _parser() -> MarkdownIt:
     formulas.add_formulas(parser)
     parser.add_render_rule('fence', _fence)
     parser.add_render_rule('code_block', _fence)
+    parser.add_render_rule('table_open', _table_open)
+    parser.add_render_rule('table_close', _table_close)
     return parser
 
 
@@ -130,6 +132,15 @@ def _fence(
     token = tokens[index]
     language = token.info.split()[0] if token.info.split() else 'text'
     return str(code_html(token.content, language))
+
+
+def _table_open(*_: Any) -> str:
+    # It is scrolled where it is wider than the page.
+    return '<div class="wide" tabindex="0" role="group" aria-label="Table"><table>\n'
+
+
+def _table_close(*_: Any) -> str:
+    return '</table></div>\n'
 
 
 def _tamed(tokens: list[Token], linked: Linked) -> list[Token]:

@@ -3,9 +3,11 @@
 // All HTML is made by the server; none is put together here.
 
 const base = document.body.dataset.base;
-const told = document.getElementById('told');
+const [told, said, lost] = ['told', 'said', 'lost'].map((id) => document.getElementById(id));
 const HEADERS = {'X-Lagent': '1'};
 const NEAR = 80; // pixels from the end of a log, from which it is followed
+const MOST_SAID = 8; // parts that the live region keeps
+const SPOKEN = {PRE: 'Code.', TABLE: 'Table.'}; // what is said for a reply's own
 
 let seen = document.body.dataset.seen;
 let source = null;
@@ -17,13 +19,13 @@ function connect() {
   const panes = [...document.querySelectorAll('.pane[data-session]')];
   const query = new URLSearchParams([...panes.map((pane) => ['s', pane.dataset.session]), ['seen', seen]]);
   source = new EventSource(`${base}/live?${query}`);
-  source.onopen = () => document.body.classList.remove('is-lost');
+  source.onopen = () => { lost.textContent = ''; };
   source.onmessage = (event) => {
     seen = event.lastEventId;
     apply(event.data);
   };
   source.onerror = () => {
-    document.body.classList.add('is-lost');
+    lost.textContent ||= 'The connection is lost; trying again …';
     // The browser itself tries again where the connection broke, and gives up where it was refused.
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
   };
@@ -34,6 +36,8 @@ function apply(html) {
   template.innerHTML = html;
   for (const part of [...template.content.children]) {
     const there = document.getElementById(part.id);
+    if (part.matches('.log')) said.replaceChildren(); // something was taken back
+    if (isWhole(part) && !(there && isWhole(there))) say(part.cloneNode(true));
     if (there) {
       Idiomorph.morph(there, part, {morphStyle: 'outerHTML', callbacks: {beforeAttributeUpdated: keepsOpen}});
     } else {
@@ -47,6 +51,22 @@ function apply(html) {
 // Whether a part is unfolded is the reader's choice, of which the server knows nothing.
 function keepsOpen(name, element) {
   return !(name === 'open' && element.tagName === 'DETAILS');
+}
+
+// A log that is read out while it grows would be read word by word: each part is said once.
+function isWhole(part) {
+  return part.matches('.block:not(.question, [aria-busy])');
+}
+
+function say(part) {
+  for (const each of part.querySelectorAll('pre, table')) {
+    each.replaceWith(each.closest('.prose') ? SPOKEN[each.tagName] : '');
+  }
+  for (const image of part.querySelectorAll('img')) image.replaceWith(image.alt);
+  const line = document.createElement('p');
+  line.textContent = part.textContent.replace(/\s+/g, ' ').trim();
+  said.append(line);
+  if (said.children.length > MOST_SAID) said.firstElementChild.remove();
 }
 
 function toEnd(log) {
@@ -147,6 +167,13 @@ function fit(field) {
 
 const wide = matchMedia('(min-width: 60rem)');
 const menus = () => [...document.querySelectorAll(`.head details[open]${wide.matches ? '' : ', #menu[open]'}`)];
+
+// What was focused in a menu is not there any more when it closes.
+function leave(open) {
+  open.removeAttribute('open');
+  open.querySelector('summary').focus();
+}
+
 const paneOf = (event) => event.target.closest('.pane[data-session]');
 
 document.addEventListener('submit', (event) => {
@@ -168,7 +195,8 @@ document.addEventListener('click', async (event) => {
     pane.querySelector('input[type=file]').click();
   } else if (button.dataset.post) {
     if (button.dataset.sure && !confirm(button.dataset.sure)) return;
-    button.closest('details')?.removeAttribute('open');
+    const open = button.closest('details');
+    if (open) leave(open);
     const done = await post(`/s/${pane.dataset.session}/${button.dataset.post}`);
     if (done && button.dataset.post === 'close') location.assign(`${base}/`);
   }
@@ -193,8 +221,7 @@ document.addEventListener('keydown', (event) => {
   } else if (event.key === 'Escape') {
     const [open] = menus();
     if (open) {
-      open.removeAttribute('open');
-      open.querySelector('summary').focus();
+      leave(open);
       return;
     }
     const busy = (pane ?? document).querySelector('.actions[data-busy=yes]');
@@ -203,11 +230,13 @@ document.addEventListener('keydown', (event) => {
 });
 
 // A menu closes when something beside it is used.
-document.addEventListener('pointerdown', (event) => {
-  for (const open of menus()) {
-    if (!open.contains(event.target)) open.removeAttribute('open');
-  }
-});
+for (const type of ['pointerdown', 'focusin']) {
+  document.addEventListener(type, (event) => {
+    for (const open of menus()) {
+      if (!open.contains(event.target)) open.removeAttribute('open');
+    }
+  });
+}
 
 document.addEventListener('paste', (event) => {
   const pane = paneOf(event) ?? document.querySelector('.pane[data-session]');

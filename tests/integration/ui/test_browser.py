@@ -214,12 +214,12 @@ def test_a_lost_connection_loses_and_doubles_nothing(served, visit):
     window.ask('Go')
     window.page.wait_for_selector('.thinking')
     page.stop()
-    window.page.wait_for_selector('.is-lost')
+    window.page.wait_for_selector('#lost >> text=trying again')
     go.set()
     page.idle()  # all of it happens while nobody is connected
     page.start()
     window.page.wait_for_selector('text=The end.')
-    window.page.wait_for_function("() => !document.body.classList.contains('is-lost')")
+    window.page.wait_for_function("() => document.querySelector('#lost').textContent === ''")
     assert [window.count(f'.{kind}') for kind in ('question', 'reply', 'cell')] == [1, 2, 1]
     assert log(window).count('line 4') == 1
     ids = window.page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")

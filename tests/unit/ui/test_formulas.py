@@ -39,7 +39,7 @@ def test_a_formula_in_a_line(text):
 )
 def test_a_formula_with_lines_of_its_own_is_not_read_as_markdown(text):
     found = html(text)
-    assert '<math display="block">' in found
+    assert '<math display="block" tabindex="0">' in found
     assert 'x=1−2' in words(found)
     assert '<h' not in found
     assert found.count('<li>') == text.count('- so')
@@ -106,3 +106,9 @@ def test_what_is_one_formula():
     assert not is_formula('$x$ and $y$')
     assert not is_formula('\\begin{tabular}{l} a \\end{tabular}')
     assert not is_formula('')
+
+
+def test_what_may_be_wider_than_the_page_can_be_scrolled_by_keys():
+    long = '$x = ' + ' + '.join('abcdefgh') + '$'
+    assert 'tabindex="0"' in html(long)
+    assert 'tabindex' not in html('$x$')
