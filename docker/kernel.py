@@ -54,6 +54,7 @@ for _name in (
 IOPUB_HIGH_WATER_MARK = 100_000
 MOST_OF_ERROR = 16_384
 """Characters of an error's message, and of its traceback, that a reply holds."""
+_KERNEL = tuple(f'{Path(file).parent}/' for file in (__file__, ipkernel.__file__))
 _ASYNCIO_HINT = 'An event loop is running in this session already: write `await main()` instead.'
 
 
@@ -105,7 +106,20 @@ class Shell(ZMQInteractiveShell):
         error = sys.exc_info()[1]
         if isinstance(error, RuntimeError) and 'running event loop' in str(error):
             error.add_note(_ASYNCIO_HINT)
+        if isinstance(error, KeyboardInterrupt):
+            _end_in_code(error)
         super().showtraceback(*args, **kwargs)
+
+
+def _end_in_code(interrupt: KeyboardInterrupt) -> None:
+    """Cut off a traceback where it goes on in what a kernel is made of."""
+    at, last = interrupt.__traceback__, None
+    while at is not None:
+        if not at.tb_frame.f_code.co_filename.startswith(_KERNEL):
+            last = at
+        at = at.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 class _Printable:

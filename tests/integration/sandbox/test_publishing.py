@@ -49,6 +49,22 @@ def test_an_interrupt_breaks_off_a_flood_but_no_message(box):
         assert box.execute('print("still"); 1').stdout == 'still\n'
 
 
+@pytest.mark.parametrize('body', ['pass', 'print(1)', 'display(1)', 'time.sleep(0.001)'])
+def test_the_traceback_of_an_interrupt_ends_in_the_code(box, body):
+    code = f"""
+import os, signal, threading, time
+threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+def work():
+    while True: {body}
+work()"""
+    result = box.execute(code, timeout=30)
+    assert result.error.name == 'KeyboardInterrupt'
+    *_, frame, last = result.error.traceback.strip().split('\n\n')
+    assert 'in work()' in frame
+    assert last.startswith('KeyboardInterrupt')
+    assert '/opt/sandbox/' not in result.error.traceback
+
+
 def test_threads_publish_whole_messages(box):
     code = """
 import threading

@@ -321,3 +321,9 @@ def test_a_kernel_that_uses_no_library_has_none_loaded(options: dict[str, object
             'import sys\n[n for n in ("pandas", "polars", "matplotlib") if n in sys.modules]'
         )
         assert loaded.result == '[]'
+
+
+def test_a_styled_frame_is_shown_as_html(run):
+    code = 'import pandas\npandas.DataFrame({"a": [1, 2]}).style.highlight_max(color="gold")'
+    (output,) = run(code).outputs
+    assert 'background-color: gold' in output.data['text/html']
