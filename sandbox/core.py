@@ -30,6 +30,7 @@ from sandbox.pool import cold_start
 from sandbox.reattacher import Reattacher
 from sandbox.survival import Survival
 from sandbox.types import ExecutionResult, FileInfo, Outcome, Timings
+from sandbox.uncopied import Uncopied
 
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
 
@@ -37,7 +38,7 @@ Source = Callable[[SandboxPolicy, str], Awaitable[Machine]]
 """Where machines come from, for a policy and a session's name."""
 
 
-class Session:
+class Session(Uncopied):
     """What both faces share: the state of a session and the one way through it; see `Sandbox`."""
 
     def __init__(
