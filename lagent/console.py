@@ -354,7 +354,7 @@ def drawn_table(table: Any, width: int) -> Group:
         cells.append([Text(cell) for cell in column])
     for line in zip(*cells, strict=True):
         drawn.add_row(*line)
-    shape = f'{table.total_rows:,} rows x {table.total_columns:,} columns'
+    shape = f'{many(table.total_rows, "row")} x {many(table.total_columns, "column")}'
     shown = len(rows), max(len(cells) - len(table.index), 0)
     if shown != (table.total_rows, table.total_columns):
         shape += f', {shown[0]:,} x {shown[1]:,} shown'
