@@ -66,7 +66,8 @@ def open_journal(where: Where, access: Access = 'make') -> tuple[Journal, bool]:
         return kind(where), True
     if not is_url and not Path(where).exists():
         raise JournalError(
-            f'There is no journal {os.fspath(where)}. Name the one that has the run.'
+            f'There is no journal {os.fspath(where)}. Name the one that has the run; '
+            'on the command line with --journal.'
         )
     journal = kind(where, read_only=True)
     if access == 'change':  # it is one, and nobody else's database
