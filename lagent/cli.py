@@ -121,7 +121,8 @@ MaxNewTokens = Annotated[
 Save = Annotated[
     Path | None,
     typer.Option(
-        envvar=variables('save'), help='Folder for the files that the code creates or changes.'
+        envvar=variables('save'),
+        help="Folder that the session's files are copied to, those that it was given as well.",
     ),
 ]
 Language = Annotated[

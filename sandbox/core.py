@@ -199,6 +199,8 @@ class Session(Uncopied):
         self, code: str, timeout: float | None, listener: Listener | None, tag: str | None
     ) -> Call:
         self._check_open()
+        if not isinstance(code, str):
+            raise TypeError(f'code is a text, not {type(code).__name__}; nothing was run.')
         seconds = self.policy.timeout if timeout is None else float(timeout)
         if not 0 < seconds < float('inf'):
             raise PolicyError(f'timeout must be positive and finite, not {timeout!r}.')

@@ -58,6 +58,8 @@ def open_journal(where: Where, access: Access = 'make') -> tuple[Journal, bool]:
     Raises:
         JournalError: there is no journal, and none is to be made.
     """
+    if where is None:
+        raise JournalError('There is no journal: give a Journal, a path, or the URL of a database.')
     if not isinstance(where, str | os.PathLike):
         return where, False
     is_url = isinstance(where, str) and '://' in where
