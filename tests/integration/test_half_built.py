@@ -54,12 +54,13 @@ LOST = 'variables, imports and files from before it are lost'
 def attempt(tmp_path: Path, scope: str, rebuild: str, kill_at: str) -> str:
     command = [sys.executable, '-c', PROGRAM, str(tmp_path / 'j.db'), scope, rebuild, kill_at]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=120, check=False
+        command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
     )
-    assert done.returncode == (-signal.SIGKILL if kill_at else 0)
+    assert done.returncode == (-signal.SIGKILL if kill_at else 0), done.stderr
     return done.stdout.strip()
 
 
+@pytest.mark.alone
 @pytest.mark.docker
 @pytest.mark.parametrize(
     ('rebuild', 'kill_at', 'value', 'told'),
