@@ -122,7 +122,8 @@ MaxNewTokens = Annotated[
 Save = Annotated[
     Path | None,
     typer.Option(
-        envvar=variables('save'), help='Folder for the files that the code creates or changes.'
+        envvar=variables('save'),
+        help="Folder that the session's files are copied to, those that it was given as well.",
     ),
 ]
 Language = Annotated[
@@ -221,16 +222,17 @@ def run(
     console = Console(stderr=json_lines)
     pictures = Pictures.of(console, images, save)
     lines = JsonLines(sys.stdout, deltas=False) if json_lines else None
-    view: Subscriber = lines or ConsoleView(console, show_image=pictures.show_output)
+    view = ConsoleView(console, show_image=pictures.show_output)
+    subscriber: Subscriber = lines or view
     if journal is None and (run_id is not None or ask):
         raise typer.BadParameter('--run-id and --ask need a --journal')
     options = AnalystOptions(
         model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens
     )
     with (
-        told_errors(console, lines),
+        told_errors(console, lines, view),
         _analyst(console, files, options) as analyst,
-        subscribe(view),
+        subscribe(subscriber),
     ):
         if journal is None:
             answer = analyst(question)
@@ -285,7 +287,7 @@ def chat(
     options = AnalystOptions(
         model, base_url, backend, unsafe, timeout, max_turn, language, max_new_tokens
     )
-    with told_errors(console), _analyst(console, files, options) as analyst:
+    with told_errors(console, view=view), _analyst(console, files, options) as analyst:
         dialogue = Dialogue(analyst, files or ())
         interrupt = CellInterrupt(dialogue, console)
         with subscribe(view), subscribe(dialogue):

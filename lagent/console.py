@@ -204,6 +204,7 @@ class ConsoleView:
 
     Attributes:
         last_reply: the last reply of a model that was shown.
+        last_error: the last error that was shown.
     """
 
     def __init__(
@@ -216,6 +217,7 @@ class ConsoleView:
         self.show_code = show_code
         self.show_image = show_image
         self.last_reply = ''
+        self.last_error: BaseException | None = None
         self._writer = ReplyWriter(console)
         self._stream = StreamWriter(console)
         self._streamed = False
@@ -241,6 +243,10 @@ class ConsoleView:
 
     def _footer(self, text: str, style: str = 'dim') -> None:
         self.console.print(Text(f'  {text}', style=style))
+
+    def _failure(self, event: Event) -> None:
+        self.last_error = event.data
+        self._footer(printable(f'{type(event.data).__name__}: {event.data}'), 'red')
 
     def _model_begin(self, event: Event) -> None:
         self._streamed = False
@@ -268,7 +274,7 @@ class ConsoleView:
 
     def _model_error(self, event: Event) -> None:
         self._writer.close()
-        self._footer(printable(str(event.data)), 'red')
+        self._failure(event)
 
     def _kernel_begin(self, event: Event) -> None:
         self._stream = StreamWriter(self.console)
@@ -308,7 +314,7 @@ class ConsoleView:
 
     def _kernel_error(self, event: Event) -> None:
         self._end_line()
-        self._footer(printable(str(event.data)), 'red')
+        self._failure(event)
 
     def _tool_begin(self, event: Event) -> None:
         arguments = printable(repr(event.effect.payload))
@@ -320,7 +326,7 @@ class ConsoleView:
         self._footer(f'{event.elapsed:.2f} s')
 
     def _tool_error(self, event: Event) -> None:
-        self._footer(printable(str(event.data)), 'red')
+        self._failure(event)
 
 
 def drawn_table(table: Any, width: int) -> Group:
@@ -354,7 +360,7 @@ def drawn_table(table: Any, width: int) -> Group:
         cells.append([Text(cell) for cell in column])
     for line in zip(*cells, strict=True):
         drawn.add_row(*line)
-    shape = f'{table.total_rows:,} rows x {table.total_columns:,} columns'
+    shape = f'{many(table.total_rows, "row")} x {many(table.total_columns, "column")}'
     shown = len(rows), max(len(cells) - len(table.index), 0)
     if shown != (table.total_rows, table.total_columns):
         shape += f', {shown[0]:,} x {shown[1]:,} shown'

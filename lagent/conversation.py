@@ -135,7 +135,7 @@ class Conversation:
         except KeyboardInterrupt:
             self._say('Interrupted; variables and files are kept.')
         except (SandboxError, LagentError, OSError, ValueError) as error:
-            show_error(self._console, error)
+            show_error(self._console, error, self._view)
 
     def _turn(self, question: str) -> None:
         self._view.last_reply = ''

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import typer
 from rich.console import Console
 
-from lagent.console import printable
+from lagent.console import ConsoleView, printable
 from lagent.errors import LagentError, LimitExceeded, ModelError, ParseFailed, RunSuspended
 from lagent.events import JsonLines
 
@@ -23,12 +23,15 @@ _OUTCOMES = {
 
 
 @contextmanager
-def told_errors(console: Console, lines: JsonLines | None = None) -> Iterator[None]:
+def told_errors(
+    console: Console, lines: JsonLines | None = None, view: ConsoleView | None = None
+) -> Iterator[None]:
     """Turn lagent's and the sandbox's errors into a message and an exit code.
 
     Args:
         console: where the message goes.
         lines: where a line ``failure`` goes as well.
+        view: what may have shown an error already; that is not shown again.
 
     Raises:
         typer.Exit: there was an error.
@@ -53,7 +56,7 @@ def told_errors(console: Console, lines: JsonLines | None = None) -> Iterator[No
     else:
         return
     if isinstance(shown, Exception):
-        show_error(console, shown)
+        show_error(console, shown, view)
     else:
         console.print('[yellow]Interrupted.[/]')
     if lines:
@@ -67,12 +70,15 @@ def told_errors(console: Console, lines: JsonLines | None = None) -> Iterator[No
     raise typer.Exit(code)
 
 
-def show_error(console: Console, error: Exception) -> None:
-    """Show what failed.
+def show_error(console: Console, error: Exception, view: ConsoleView | None = None) -> None:
+    """Show what failed, once.
 
     Args:
         console: the terminal.
         error: what was raised.
+        view: what may have shown it already.
     """
+    if view is not None and view.last_error is error:
+        return
     console.print(f'[red]{type(error).__name__}[/]: ', end='')
     console.print(printable(str(error)), markup=False, highlight=False)

@@ -238,7 +238,8 @@ def resume(
             raise JournalError(
                 'The run had a back end that isolates nothing. Give --unsafe to go on with it.'
             )
-        with told_errors(console), made(factory) as resumed, subscribe(ConsoleView(console)):
+        view = ConsoleView(console)
+        with told_errors(console, view=view), made(factory) as resumed, subscribe(view):
             answer = last_answer(resumed.run(run_id=run.id, journal=journal))
         console.print(Text(printable(str(answer.content))))
 

@@ -30,6 +30,7 @@ from sandbox.pool import cold_start
 from sandbox.reattacher import Reattacher
 from sandbox.survival import Survival
 from sandbox.types import ExecutionResult, FileInfo, Outcome, Timings
+from sandbox.uncopied import Uncopied
 
 _STOP_SLACK = 15.0  # seconds on top of the grace for a cell whose caller went away
 
@@ -37,7 +38,7 @@ Source = Callable[[SandboxPolicy, str], Awaitable[Machine]]
 """Where machines come from, for a policy and a session's name."""
 
 
-class Session:
+class Session(Uncopied):
     """What both faces share: the state of a session and the one way through it; see `Sandbox`."""
 
     def __init__(
@@ -198,6 +199,8 @@ class Session:
         self, code: str, timeout: float | None, listener: Listener | None, tag: str | None
     ) -> Call:
         self._check_open()
+        if not isinstance(code, str):
+            raise TypeError(f'code is a text, not {type(code).__name__}; nothing was run.')
         seconds = self.policy.timeout if timeout is None else float(timeout)
         if not 0 < seconds < float('inf'):
             raise PolicyError(f'timeout must be positive and finite, not {timeout!r}.')

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path, PurePosixPath
 
+from sandbox.counts import many
 from sandbox.errors import FileRefused
 from sandbox.kernel.contract import Files
 from sandbox.kernel.framing import Refusal
@@ -72,7 +73,8 @@ def check_size(name: str, size: int, policy: SandboxPolicy) -> None:
     if size > policy.max_file_bytes:
         raise _refused(
             name,
-            f'it has {size:,} bytes, and SandboxPolicy.max_file_bytes is {policy.max_file_bytes:,}',
+            f'it has {many(size, "byte")}, and SandboxPolicy.max_file_bytes is '
+            f'{policy.max_file_bytes:,}',
         )
 
 

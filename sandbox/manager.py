@@ -13,12 +13,14 @@ from typing import Generic, Self, TypeVar
 
 from sandbox.backends import Backend, get_backend
 from sandbox.core import Session, check_process
+from sandbox.counts import many
 from sandbox.errors import CapacityExceeded, PolicyError, SandboxClosed, SandboxError
 from sandbox.policy import SandboxPolicy
 from sandbox.pool import Pool
 from sandbox.portal import blocking
 from sandbox.session import AsyncSandbox, Sandbox
 from sandbox.survival import Survival
+from sandbox.uncopied import Uncopied
 
 Box = TypeVar('Box', bound=Session)
 
@@ -28,7 +30,7 @@ _LONGEST_SWEEP = 30.0
 _LOG = logging.getLogger(__name__)
 
 
-class Manager(Generic[Box]):
+class Manager(Uncopied, Generic[Box]):
     """What both faces share; see `SandboxManager`."""
 
     _box: type[Box]
@@ -77,7 +79,7 @@ class Manager(Generic[Box]):
         state = (
             'closed'
             if self._closed
-            else f'{len(self._boxes)} of {self.max_sessions} sessions, '
+            else f'{len(self._boxes)} of {many(self.max_sessions, "session")}, '
             f'{self.ready} of {self.warm} warm'
         )
         return f'<{type(self).__name__} on {self._backend.name}: {state}>'
@@ -120,7 +122,7 @@ class Manager(Generic[Box]):
                 await self._places.acquire()
         except TimeoutError:
             raise CapacityExceeded(
-                f'all {self.max_sessions} sessions are in use and none became free within '
+                f'max_sessions={self.max_sessions} are in use and none became free within '
                 f'{self.acquire_timeout:g} s.',
                 hint='Close a session, raise max_sessions or acquire_timeout, or lower idle_ttl.',
             ) from None
@@ -275,7 +277,7 @@ class _AsyncFace(Manager[Box]):
         assert isinstance(errors, list)
         if errors:
             raise SandboxError(
-                f'{len(errors)} sessions could not be removed: {errors[0]}',
+                f'{many(len(errors), "session")} could not be removed: {errors[0]}',
                 hint='Call close() again.',
             ) from errors[0]
         if isinstance(pool, BaseException):

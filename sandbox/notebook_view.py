@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterable
 from html import escape
 
+from sandbox.counts import many
 from sandbox.rich import Table
 from sandbox.svg import safe_svg
 from sandbox.types import ExecutionResult, Output
@@ -40,7 +41,7 @@ def _table(table: Table) -> str:
         f'<tr>{_cells("th", labels)}{_cells("td", values)}</tr>'
         for labels, values in zip(table.labels, table.rows, strict=True)
     )
-    size = f'{table.total_rows:,} rows, {table.total_columns:,} columns'
+    size = f'{many(table.total_rows, "row")}, {many(table.total_columns, "column")}'
     return f'<table>{head}{"".join(rows)}</table><p>{size}</p>'
 
 

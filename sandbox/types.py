@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Self
 
+from sandbox.counts import many
 from sandbox.rich import CHART_MIME, DATA_MIMES, TABLE_MIME, Chart, Table, read_chart, read_table
 
 OutputKind = Literal['stdout', 'stderr', 'result', 'display', 'error']
@@ -207,7 +208,7 @@ class ExecutionResult:
     def __repr__(self) -> str:
         ended = f'{self.outcome} ({self.error.name})' if self.error else str(self.outcome)
         counts = [(len(self.outputs), 'output'), (len(self.images), 'image')]
-        told = [f'{n} {what}{"" if n == 1 else "s"}' for n, what in counts if n]
+        told = [many(count, what) for count, what in counts if count]
         return f'<ExecutionResult {", ".join([ended, *told])}, {self.timings.total:.2f} s>'
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pydantic_core import SchemaSerializer, core_schema
 from lagent.actions.cell_codec import compact, complete
 from lagent.actions.code import requested_code
 from lagent.actions.hooked import AsyncResponder, Responder
-from lagent.actions.resumption import CLOSE, EXECUTE, LOOK, RESTART, Rebuild, Resumption
+from lagent.actions.resumption import CLOSE, EXECUTE, LOOK, RESTART, News, Rebuild, Resumption
 from lagent.actions.sandbox_sessions import lasting_name
 from lagent.actions.sandboxes import AsyncSandboxes, Sandboxes, Source, policy_for_data
 from lagent.context import current_context, resolve_session, run_context
@@ -268,24 +268,20 @@ class Interpreter(Responder, Sandboxes):
         result = yield from self._execute(box, code, timeout, tag)
         if not only_looks:
             self._resumption.ran(box, result.state_preserved)
-        if news is None or (news.is_lost and not result.state_preserved):
-            return result  # the session itself has seen the loss
-        return dataclasses.replace(
-            result,
-            notices=(news.notice, *result.notices),
-            state_preserved=result.state_preserved and not news.is_lost,
-        )
+        return _telling(news, result)
 
     def _inquire(self, tag: str) -> Flow[Ended | Literal['not_begun'] | None]:
         """What became of a cell of an earlier process; see `Effect.inquire`."""
         recording = current_recording()
-        container = None if recording is None else self._resumption.sandbox_of(recording)
-        if container == '':
+        if recording is None:
+            return None
+        if self._resumption.has_sent_nothing(recording):
             return 'not_begun'
+        container = self._resumption.sandbox_of(recording)
         box = yield from self._box(None)
         found = yield from call(box.recall, tag)
         if isinstance(found, ExecutionResult):
-            return Ended(carried(found))
+            return Ended(_telling(self._resumption.news_of(recording, tag), carried(found)))
         return 'not_begun' if found and container == box.container_id else None
 
     def _execute(
@@ -327,6 +323,13 @@ class Interpreter(Responder, Sandboxes):
                 return CellResult(Outcome.UNKNOWN, notices=(str(unknown),))
             yield from self._resumption.keep()
         return result
+
+    def _box(self, session: Hashable | None) -> Flow[Any]:
+        box = yield from super()._box(session)
+        if self._resumption.is_half_built(box):
+            yield from super()._close_session(session)
+            box = yield from super()._box(session)
+        return box
 
     def _restored_box(self, session: Hashable | None) -> Flow[Any]:
         with run_context(session):
@@ -394,6 +397,16 @@ def carried(result: ExecutionResult) -> CellResult:
     """The same result as a `CellResult`."""
     fields = dataclasses.fields(ExecutionResult)
     return CellResult(**{field.name: getattr(result, field.name) for field in fields})
+
+
+def _telling(news: News | None, result: CellResult) -> CellResult:
+    if news is None or (news.is_lost and not result.state_preserved):
+        return result  # the session itself has seen the loss
+    return dataclasses.replace(
+        result,
+        notices=(news.notice, *result.notices),
+        state_preserved=result.state_preserved and not news.is_lost,
+    )
 
 
 def _within_run(timeout: float | None, box: Any) -> float | None:

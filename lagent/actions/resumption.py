@@ -58,6 +58,7 @@ class _Box:
         given: files that it was given, see `given_files`.
         used: whether code was run in it that may have left something.
         untold: what the next cell has to say.
+        is_half_built: whether it was begun to be given what the old one had, and that did not end.
         files: what is known of its files, for snapshots.
         given_files: what is known of the files that it was given.
     """
@@ -66,6 +67,7 @@ class _Box:
     given: dict[str, Path | None] = field(default_factory=dict)
     used: bool = False
     untold: News | None = None
+    is_half_built: bool = False
     files: snapshots.Files = field(default_factory=snapshots.Files)
     given_files: snapshots.Files = field(default_factory=snapshots.Files)
 
@@ -75,8 +77,8 @@ class Resumption:
 
     A note is made before the first cell is begun, and one before the first cell is sent to a
     sandbox. So a run whose note names no sandbox has sent no cell, and a sandbox that the note
-    names was there all the time. Another note has what the session had when the run began, and the
-    files that it was given.
+    names was there all the time, and whole unless it says otherwise. Another note has what the
+    session had when the run began, and the files that it was given.
 
     Args:
         name: the interpreter's name.
@@ -186,7 +188,7 @@ class Resumption:
             box: the sandbox.
             timeout: see `begin`.
         """
-        news = yield from self.begin(box, timeout)
+        news = yield from self._begun(box, timeout, None)
         if news is not None:
             self._about(box).untold = news
 
@@ -200,24 +202,77 @@ class Resumption:
         Returns:
             What there is to tell with the cell.
         """
+        return (yield from self._begun(box, timeout, effect_id()))
+
+    def _begun(self, box: Any, timeout: float | None, cell: str | None) -> Flow[News | None]:
         recording = current_recording()
         if recording is None:
             return None
-        noted = self._noted(recording)
-        if noted and noted['container'] != box.container_id:
-            yield from self._note(recording, container=box.container_id)
-        about = self._about(box)
+        about, noted = self._about(box), self._noted(recording)
         if recording.run.id in about.served:  # if it was lost meanwhile, the session tells of it
+            if noted and noted['container'] != box.container_id:
+                yield from self._note(recording, container=box.container_id)
             untold, about.untold = about.untold, None
+            if untold is not None:
+                yield from self._due_to(recording, untold, cell)
             return untold
         about.served.add(recording.run.id)
-        if getattr(box, 'adopted', False):
-            return None
         try:
-            return (yield from self._rebuilt(recording, box, timeout))
+            if getattr(box, 'adopted', False) and noted.get('container') == box.container_id:
+                return (yield from self._left_untold(recording, cell))
+            return (yield from self._built(recording, box, timeout, cell))
         except BaseException:
             about.served.discard(recording.run.id)
             raise
+
+    def _built(
+        self, recording: Recording, box: Any, timeout: float | None, cell: str | None
+    ) -> Flow[News | None]:
+        """Note that a sandbox is half built for as long as it is."""
+        about, noted = self._about(box), self._noted(recording)
+        about.is_half_built = recording.is_resumed
+        if noted and (noted['container'] != box.container_id or recording.is_resumed):
+            half = {'half_built': True} if recording.is_resumed else {}
+            yield from self._note(recording, container=box.container_id, **half)
+        news = yield from self._rebuilt(recording, box, timeout)
+        if noted and recording.is_resumed:
+            told = None if news is None else [*news, cell]
+            yield from self._note(recording, half_built=False, news=told)
+        about.is_half_built = False
+        return news
+
+    def is_half_built(self, box: Any) -> bool:
+        """Whether a sandbox has some of what the old one had, and nobody knows how much of it."""
+        recording = current_recording()
+        if recording is None:
+            return False
+        noted = self._noted(recording) if getattr(box, 'adopted', False) else {}
+        is_left_so = noted.get('half_built') and noted['container'] == box.container_id
+        return self._about(box).is_half_built or bool(is_left_so)
+
+    def _due_to(self, recording: Recording, news: News, cell: str | None) -> Flow[None]:
+        """Note which cell has something to tell, in case that its end is seen by another process.
+
+        Args:
+            recording: the run.
+            news: what there is to tell.
+            cell: the cell's id; None for the next one.
+        """
+        if self._noted(recording).get('survives'):
+            yield from self._note(recording, news=[*news, cell])
+
+    def _left_untold(self, recording: Recording, cell: str | None) -> Flow[News | None]:
+        """What an earlier process has not told any more."""
+        *news, due_to = self._noted(recording).get('news') or (None,)
+        if not news or due_to not in (None, cell):
+            return None
+        yield from self._due_to(recording, News(*news), cell)
+        return News(*news)
+
+    def news_of(self, recording: Recording, cell: str) -> News | None:
+        """What a cell that an earlier process has sent has to tell."""
+        *news, due_to = self._noted(recording).get('news') or (None,)
+        return News(*news) if news and due_to == cell else None
 
     def _rebuilt(self, recording: Recording, box: Any, timeout: float | None) -> Flow[News | None]:
         """Give a new sandbox what the old one had, as far as that is wanted and possible."""
@@ -392,6 +447,11 @@ class Resumption:
         """The container that the run's cells were sent to; `''` for none, None if not known."""
         noted = self._noted(recording)
         return str(noted['container']) if noted.get('survives') else None
+
+    def has_sent_nothing(self, recording: Recording) -> bool:
+        """Whether no cell was sent since the last sandbox was begun to be built."""
+        is_half_built = bool(self._noted(recording).get('half_built'))
+        return self.sandbox_of(recording) == '' or (self._survives and is_half_built)
 
 
 def _throw_away(past: list[Record | None], method: str) -> None:

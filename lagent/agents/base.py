@@ -8,6 +8,7 @@ import copy
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lagent.actions.closing import AsyncClosing
@@ -84,6 +85,8 @@ class Agent(Layer):
     ) -> None:
         super().__init__(hooks)
         self.name = name or type(self).__name__
+        if isinstance(llm, str):
+            raise TypeError(f'{llm!r} is no model: give an object, such as GPTAPI({llm!r})')
         self.llm = create_object(llm)
         self._own_llm = None if self.llm is llm else self.llm
         self.template = template
@@ -314,6 +317,7 @@ class Agent(Layer):
     def _as_answer(self, result: Any) -> AgentMessage:
         if isinstance(result, AgentMessage):
             return result
+        result = self._plain(result, f'{type(self).__name__}.forward')
         return AgentMessage(sender=self.name or type(self).__name__, content=result)
 
     def _ask(
@@ -337,7 +341,18 @@ class Agent(Layer):
         return self.aggregator.aggregate(memory, self.name, self.output_format, self.template)
 
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
-        return self.llm.chat(prompt, **kwargs)
+        return self._plain(self.llm.chat(prompt, **kwargs), f'{type(self.llm).__name__}.chat')
+
+    def _plain(self, result: Any, called: str) -> Any:
+        """A result that no asynchronous driver has awaited; a coroutine is none."""
+        if isinstance(result, CoroutineType):
+            result.close()
+            raise TypeError(
+                f'{called} gave a coroutine, and {type(self).__name__} awaits nothing: use an '
+                'asynchronous agent, such as AsyncAgent or AsyncCoder, or give this one what is '
+                'not asynchronous'
+            )
+        return result
 
 
 class AsyncAgent(AsyncClosing, Agent):

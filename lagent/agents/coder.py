@@ -144,10 +144,10 @@ class Coder(ToolAgent):
         # A plain function may be awaited for; one of our classes would hold up the event loop.
         if is_async != wants_async and (is_async or issubclass(given, Responder)):
             needed = self._interpreter.rpartition('.')[2]
-            other = 'AsyncCoder' if is_async else 'Coder'
+            other = 'an AsyncCoder' if is_async else 'a Coder'
             raise TypeError(
                 f'{type(self).__name__} cannot use {given.__name__}: give it an {needed}, '
-                f'or make a {other} or a subclass of it'
+                f'or make {other} or a subclass of it'
             )
 
     def _inner(self) -> Agent:

@@ -80,9 +80,11 @@ class Entry:
 
     @property
     def was_done(self) -> bool:
-        """Whether it ended otherwise than by a refusal."""
-        outcome = self.outcome
-        return outcome is not None and not (outcome.type == 'error' and outcome.body['final'])
+        """Whether it ended otherwise than by a refusal, or by an error before it was begun."""
+        if self.outcome is None:
+            return False
+        body = self.outcome.body
+        return self.outcome.type != 'error' or not (body['final'] or body['harmless'])
 
     @property
     def payload(self) -> Any:

@@ -58,6 +58,8 @@ def open_journal(where: Where, access: Access = 'make') -> tuple[Journal, bool]:
     Raises:
         JournalError: there is no journal, and none is to be made.
     """
+    if where is None:
+        raise JournalError('There is no journal: give a Journal, a path, or the URL of a database.')
     if not isinstance(where, str | os.PathLike):
         return where, False
     is_url = isinstance(where, str) and '://' in where
@@ -66,7 +68,8 @@ def open_journal(where: Where, access: Access = 'make') -> tuple[Journal, bool]:
         return kind(where), True
     if not is_url and not Path(where).exists():
         raise JournalError(
-            f'There is no journal {os.fspath(where)}. Name the one that has the run.'
+            f'There is no journal {os.fspath(where)}. Name the one that has the run; '
+            'on the command line with --journal.'
         )
     journal = kind(where, read_only=True)
     if access == 'change':  # it is one, and nobody else's database

@@ -14,6 +14,7 @@ from lagent.analysis.sanitize import is_simple, safe_html, styled_html
 from lagent.console import drawn_cell
 from lagent.ui.formulas import is_formula
 from lagent.ui.text import shown
+from lagent.utils.counts import many
 
 IMAGES = ('image/png', 'image/jpeg', 'image/gif', 'image/webp', 'image/svg+xml')
 _LARGEST = 16 << 20  # bytes of one image
@@ -143,7 +144,7 @@ class Grid:
             )
             for at, (name, kind) in enumerate(named)
         )
-        words = f'{table.total_rows:,} rows × {table.total_columns:,} columns'
+        words = f'{many(table.total_rows, "row")} × {many(table.total_columns, "column")}'
         if (len(rows), len(table.columns)) != (table.total_rows, table.total_columns):
             words += f'; the first {len(rows):,} × {len(table.columns):,} are shown'
         cells = tuple(tuple(map(drawn_cell, row)) for row in rows)

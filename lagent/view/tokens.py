@@ -4,6 +4,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence, Sized
 from itertools import takewhile
 
+from lagent.utils.counts import many
+
 Piece = str | int
 """Text, or the number of characters that are missing at this place."""
 
@@ -55,7 +57,7 @@ def left_out(count: int, whole: str = '') -> str:
         The line, with a line feed before and behind it.
     """
     place = f'; all of it is in {whole}' if whole else ''
-    return f'\n[... {count:,} characters left out{place} ...]\n'
+    return f'\n[... {many(count, "character")} left out{place} ...]\n'
 
 
 def fit(

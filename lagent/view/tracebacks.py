@@ -11,6 +11,7 @@ _HEAD = re.compile(r'(?P<name>[\w.]+) +Traceback \(most recent call last\)\Z')
 _FRAME = re.compile(r'(?:Cell|Input) In ?\[\d+\]|File (?P<path>[^\n]+?)(?::\d+|, line \d+)(?:,|\Z)')
 _LIBRARY = re.compile(
     r'(?:^|/)(?:site-packages|dist-packages|lib/python[\d.]+|lib-dynload)/|^<|\.pyx$|\.pxi$'
+    r'|^/opt/sandbox/'
 )
 _PACKAGE = re.compile(
     r'(?:(?:site|dist)-packages|lib/python[\d.]+(?!/(?:site|dist)-packages))/([\w-]+)'
@@ -100,6 +101,8 @@ def _parse(lines: list[str]) -> _Part:
 def _package(path: str | None) -> str:
     if path is None or not _LIBRARY.search(path):
         return ''
+    if path.startswith('/opt/sandbox/'):  # where the image has what runs the kernel
+        return 'the sandbox'
     found = _PACKAGE.search(path)
     return found[1] if found else path.strip('<>').split('/')[0].split('.')[0]
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from sandbox.counts import many
 from sandbox.kernel.mime import image_size
 from sandbox.kernel.text import left_out
 from sandbox.types import ExecutionResult, FileInfo, Output
@@ -56,7 +57,7 @@ def _pieces(output: Output) -> list[Piece]:
     """Return what stands for one output, ending in a line feed."""
     pieces: list[Piece] = ['[stderr]\n'] if output.kind == 'stderr' else []
     notes = [_image_note(mime, data) for mime, data in output.data.items() if _is_image(mime)]
-    notes += [f'[{mime} left out: {size:,} bytes]' for mime, size in output.missing.items()]
+    notes += [f'[{mime} left out: {many(size, "byte")}]' for mime, size in output.missing.items()]
     if notes:
         pieces += [f'{note}\n' for note in notes]
     elif output.text:
@@ -65,7 +66,7 @@ def _pieces(output: Output) -> list[Piece]:
             pieces.append('\n')
     else:
         pieces += [
-            f'[{_safe(mime)}: {len(data):,} characters]\n'
+            f'[{_safe(mime)}: {many(len(data), "character")}]\n'
             if isinstance(data, str)
             else f'[{_safe(mime)}]\n'
             for mime, data in output.data.items()
@@ -119,7 +120,7 @@ def _name(path: str) -> str:
 
 def _bytes(size: int) -> str:
     if size < 1_000:
-        return f'{size} bytes'
+        return many(size, 'byte')
     return f'{size / 1_000:.0f} kB' if size < 999_500 else f'{size / 1_000_000:.1f} MB'
 
 

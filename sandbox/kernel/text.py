@@ -5,6 +5,8 @@ No function here raises, whatever the text; all of them are free of input and ou
 
 import re
 
+from sandbox.counts import many
+
 MAX_LINE = 8_192
 """Characters of an unfinished line that a carriage return can still overwrite."""
 
@@ -85,7 +87,7 @@ def _strip_escapes(text: str) -> str:
 
 def left_out(count: int) -> str:
     """Return the line that stands where text was cut."""
-    return f'\n[... {count:,} characters left out ...]\n'
+    return f'\n[... {many(count, "character")} left out ...]\n'
 
 
 class Terminal:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from socket import SO_SNDBUF, SOL_SOCKET
 from typing import IO, Any, NamedTuple, cast, get_args
 
+from sandbox.counts import many
 from sandbox.errors import SandboxLost
 from sandbox.kernel.framing import Refusal, checked, close, encode, integer, natural, receive
 from sandbox.threads import in_thread
@@ -121,7 +122,7 @@ class Workspace:
             writer.write(encode({'op': 'read', 'path': path, 'max': limit}))
             left = natural(checked(await receive(reader, _STALL)).get('size'))
             if left > limit:
-                raise Refusal('too_large', f'the file has {left:,} bytes')
+                raise Refusal('too_large', f'the file has {many(left, "byte")}')
             patience = _Patience(left)
             while left:
                 async with asyncio.timeout(patience.left()):

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lagent import cli
+from lagent.errors import ModelError
 from lagent.llms import ScriptedModel, from_env
 
 pytestmark = pytest.mark.kernel
@@ -81,6 +82,12 @@ def test_a_session_is_written_as_a_notebook(chat, tmp_path):
         cells = nbformat.read(tmp_path / path, 4).cells
         assert any('made.csv' in cell.source for cell in cells if cell.cell_type == 'code')
     assert not (tmp_path / 'no.txt').exists()
+
+
+def test_a_failure_of_the_model_is_told_once(chat):
+    output = chat([ModelError('no answer today'), 'Now.'], ['Why?', 'And now?'])
+    assert output.count('ModelError: no answer today') == output.count('no answer today') == 1
+    assert 'Now.' in output
 
 
 def test_what_fails_is_told_and_the_conversation_goes_on(chat, tmp_path):

@@ -220,7 +220,7 @@ def test_a_frame_is_drawn_on_a_terminal_only():
         with subscribe(ConsoleView(console)):
             run(perform(Effect('kernel', 'interpreter', 'n'), execute))
         assert ('plain text' in shown(console)) is not is_terminal
-        assert ('1 rows x 1 columns' in shown(console)) is is_terminal
+        assert ('1 row x 1 column' in shown(console)) is is_terminal
 
 
 @pytest.mark.parametrize(

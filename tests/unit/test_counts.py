@@ -4,6 +4,7 @@ import pytest
 
 from lagent.analysis.guest import words
 from lagent.utils import counts
+from sandbox import counts as sandbox_counts
 
 
 @pytest.mark.parametrize(
@@ -11,6 +12,7 @@ from lagent.utils import counts
 )
 def test_one_is_no_plural(count: int, told: str) -> None:
     assert counts.many(count, 'file') == words.many(count, 'file') == told
+    assert sandbox_counts.many(count, 'file') == told
 
 
 def test_a_plural_of_its_own() -> None:

@@ -33,7 +33,7 @@ LAYERS = {
     'sandbox': [
         [
             *('errors', 'types', 'policy', 'egress', 'owner', 'portal', 'events', 'survival'),
-            *('threads', 'loops'),
+            *('threads', 'loops', 'uncopied', 'counts'),
             *('rich', 'svg', 'notebook_view', 'kernel.text', 'kernel.mime', 'kernel.spill'),
         ],
         ['kernel.collector', 'kernel.render'],

@@ -1,6 +1,7 @@
 """What an interpreter does with its sandboxes beside running cells."""
 
 import copy
+import pickle
 
 import pytest
 
@@ -58,5 +59,15 @@ def test_a_restart_forgets_variables_and_keeps_files(cls):
 @pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
 def test_a_copy_of_an_agent_with_sandboxes_says_what_to_do(cls):
     agent = (AsyncCoder if 'Async' in cls.__name__ else Coder)(ScriptedModel([]), cls())
-    with pytest.raises(ConfigError, match=f'A {cls.__name__} has sandboxes, .* a second agent'):
-        copy.deepcopy(agent)
+    for how in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(ConfigError, match=rf'{cls.__name__}\(.* has .* Build a second agent'):
+            how(agent)
+    assert copy.copy(agent).interpreter is agent.interpreter
+
+
+def test_a_second_agent_remembers_what_the_first_does():
+    first = Coder(ScriptedModel(['one']), Interpreter())
+    first('remember this')
+    second = Coder(ScriptedModel(['two']), Interpreter())
+    second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+    assert second.state_dict() == first.state_dict()

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from lagent.agents import Agent, AsyncAgent, StreamingAgent
+from lagent.agents import Agent, AsyncAgent, Coder, StreamingAgent
 from lagent.agents.session_argument import session_argument
 from lagent.agents.streaming_agent import AsyncStreamingAgent
-from lagent.llms import AsyncBaseLLM, BaseLLM
+from lagent.llms import AsyncBaseLLM, AsyncScriptedModel, BaseLLM
 from lagent.schema import ModelStatusCode
 
 
@@ -100,3 +100,30 @@ def test_a_callable_that_cannot_be_a_key_is_looked_at_as_well():
             return self.words
 
     assert session_argument(Chat(), 's') == {'session_id': 's'}
+
+
+class Delegating(Agent):
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = AsyncAgent(AsyncScriptedModel(['x']))
+
+    def forward(self, *message: Any, **kwargs: Any) -> Any:
+        return self.child(*message)
+
+
+@pytest.mark.parametrize(
+    ('agent', 'called'),
+    [
+        (Agent(AsyncScriptedModel(['x'])), 'AsyncScriptedModel.chat'),
+        (Coder(AsyncScriptedModel(['x'])), 'AsyncScriptedModel.chat'),
+        (Delegating(), 'Delegating.forward'),
+    ],
+)
+def test_what_must_be_awaited_needs_an_agent_that_awaits(agent: Agent, called: str) -> None:
+    with pytest.raises(TypeError, match=f'{called} gave a coroutine.* use an asynchronous agent'):
+        agent('q')
+
+
+def test_the_name_of_a_model_is_no_model() -> None:
+    with pytest.raises(TypeError, match=r"'gpt-4o' is no model: .* GPTAPI\('gpt-4o'\)"):
+        Coder('gpt-4o')

@@ -15,6 +15,7 @@ from lagent.errors import OutcomeUnknown
 from lagent.flow import run
 from lagent.journal import (
     Diverged,
+    JournalError,
     NoSuchRun,
     Redactor,
     RunLocked,
@@ -467,3 +468,8 @@ def test_a_part_that_has_every_attribute_is_no_keeper_of_sessions(journal: Any) 
     agent = Agent(Obliging())
     agent.view = Mock()
     assert agent.run('q', run_id='r', journal=journal).content == 'said'
+
+
+def test_no_journal_is_said(journal: Any) -> None:
+    with pytest.raises(JournalError, match='There is no journal: give a Journal, a path'):
+        Agent(ScriptedModel(['a'])).run('q', journal=None)

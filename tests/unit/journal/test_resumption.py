@@ -11,7 +11,7 @@ from lagent.journal import Approval, SqliteJournal, approve, edit
 from lagent.llms import ScriptedModel
 from lagent.prompts import CodeParser
 from lagent.schema import AgentMessage
-from sandbox import FakeBackend
+from sandbox import FakeBackend, Sandbox
 
 
 class Stop(Exception):
@@ -150,3 +150,27 @@ def test_a_sandbox_without_a_container_is_another_one(tmp_path, rebuild, has_var
     outcome, _, notice = answer[1]
     assert outcome == 'ok'
     assert told in notice
+
+
+def test_what_was_half_run_again_is_begun_anew(tmp_path, ran, monkeypatch):
+    """In the same process, too: no cell is run twice in one kernel."""
+    backend = FakeBackend(lambda code: ran.append(code) or '')
+    with Interpreter(backend=backend, unsafe=True) as interpreter, pytest.raises(Stop):
+        Worker(interpreter, ['a', 'b', 'c'], 2).run('go', run_id='r', journal=tmp_path / 'j.db')
+    execute = Sandbox.execute
+
+    def failing(box: Sandbox, code: str, **options: Any) -> Any:
+        if code == 'b':
+            raise Stop
+        return execute(box, code, **options)
+
+    with Interpreter(backend=backend, unsafe=True, rebuild='rerun') as interpreter:
+        worker = Worker(interpreter, ['a', 'b', 'c'])
+        with monkeypatch.context() as patched, pytest.raises(Stop):
+            patched.setattr(Sandbox, 'execute', failing)
+            worker.run('go', run_id='r', journal=tmp_path / 'j.db')
+        half_built = interpreter._open_box(0)
+        answer = worker.run('go', run_id='r', journal=tmp_path / 'j.db').content
+        assert half_built.closed
+    assert ran == ['a', 'b', 'a', 'a', 'b', 'c']
+    assert answer[2][:2] == ['ok', True]

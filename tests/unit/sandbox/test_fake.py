@@ -78,3 +78,11 @@ def test_a_lost_sandbox_loses_its_files():
 async def test_the_async_form():
     async with AsyncFakeSandbox(['one']) as box:
         assert (await box.execute('')).stdout == 'one'
+
+
+@pytest.mark.parametrize('code', [None, b'x = 1', 5])
+def test_code_is_a_text(code):
+    with FakeSandbox() as box:
+        with pytest.raises(TypeError, match=f'not {type(code).__name__}; nothing was run'):
+            box.execute(code)
+        assert box.execute('x = 1').ok

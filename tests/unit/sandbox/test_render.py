@@ -152,3 +152,14 @@ def test_the_limit_is_kept_whatever_the_files_and_their_names():
     assert '[files created or changed: 1,234]' in result.text or limit == 8_000
     small = ExecutionResult(Outcome.OK, artifacts=files, text_limit=200)
     assert small.text == '[no output]\n[files created or changed: 1,234]'
+
+
+def test_one_is_no_plural():
+    result = ExecutionResult(
+        Outcome.OK,
+        outputs=(Output('result', data={'text/x': 'a'}), Output('result', left_out={'text/y': 1})),
+        artifacts=(FileInfo('a', 1, 0.0),),
+    )
+    assert '[text/x: 1 character]\n' in result.text
+    assert '[text/y left out: 1 byte]\n' in result.text
+    assert result.text.endswith('[files created or changed: a (1 byte)]')

@@ -113,5 +113,5 @@ def test_a_notebook_shows_a_result_but_no_html_of_the_cell():
     assert b'script' not in shown
     assert frame == (
         '<table><tr><th></th><th>a&lt;b</th></tr><tr><th>&lt;i&gt;</th><td>1</td></tr></table>'
-        '<p>1 rows, 1 columns</p>'
+        '<p>1 row, 1 column</p>'
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lagent.view.tokens import counted, estimate_tokens, fit, left_out
 
-MISSING = re.compile(r'\n?\[\.\.\. ([\d,]+) characters left out(?:; [^\]]*)? \.\.\.\]\n')
+MISSING = re.compile(r'\n?\[\.\.\. ([\d,]+) characters? left out(?:; [^\]]*)? \.\.\.\]\n')
 
 
 def words(text):

@@ -114,3 +114,22 @@ def test_a_text_of_another_form_stays_as_it_is():
     syntax = '  Cell In[5], line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax'
     for text in (syntax, '', 'ValueError: no', 'Traceback (most recent call last):\n  File "a.py"'):
         assert users_frames(text) == text
+
+
+def test_what_runs_the_kernel_is_left_out_too():
+    trace = f"""\
+{RULER}
+KeyboardInterrupt                         Traceback (most recent call last)
+Cell In[1], line 1
+----> 1 while True: pass
+
+File /opt/sandbox/output.py:88, in Publisher.on_interrupt(self, number, frame)
+---> 88     signal.default_int_handler(number, frame)
+
+KeyboardInterrupt: """
+    assert users_frames(trace).splitlines() == [
+        'Cell In[1], line 1',
+        '----> 1 while True: pass',
+        '[... 1 frame inside the sandbox left out ...]',
+        'KeyboardInterrupt: ',
+    ]

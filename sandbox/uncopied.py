@@ -1,0 +1,16 @@
+"""`Uncopied`: what holds live sandboxes says so where it is copied or pickled."""
+
+from typing import NoReturn, SupportsIndex
+
+from sandbox.errors import SandboxError
+
+
+class Uncopied:
+    """Something that `copy` and `pickle` refuse: what it holds is there once, in this process."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise SandboxError(
+            f'{self!r} can be neither copied nor pickled: what it holds is there once, and in this '
+            'process alone; nothing was changed.',
+            hint=f'Make another {type(self).__name__} where it is used; a policy can be pickled.',
+        )

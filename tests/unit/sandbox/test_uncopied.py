@@ -1,0 +1,24 @@
+"""What holds live sandboxes is not copied, and says what to do instead."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from sandbox import (
+    AsyncSandbox,
+    AsyncSandboxManager,
+    FakeBackend,
+    Sandbox,
+    SandboxError,
+    SandboxManager,
+)
+
+
+@pytest.mark.parametrize('how', [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize('cls', [Sandbox, AsyncSandbox, SandboxManager, AsyncSandboxManager])
+def test_a_copy_is_refused_in_words(cls: Any, how: Any) -> None:
+    with pytest.raises(SandboxError, match='neither copied nor pickled') as refused:
+        how(cls(backend=FakeBackend(), unsafe=True))
+    assert f'Make another {cls.__name__} where it is used' in refused.value.hint
