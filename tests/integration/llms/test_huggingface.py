@@ -98,6 +98,21 @@ def test_a_batch_gives_what_single_calls_give(llm: HFTransformerChat) -> None:
     ]
 
 
+def test_padding_behind_a_stop_word_is_no_token_of_the_reply(llm: HFTransformerChat) -> None:
+    dialogs = [ASK, [{'role': 'user', 'content': 'print the mean of the column'}]]
+    stop = readable(llm.chat(ASK))
+    asked: dict[str, Any] = {'stop_words': [stop], 'logprobs': True, 'max_new_tokens': 40}
+    alone = [llm.chat(dialog, **asked) for dialog in dialogs]
+    assert len(alone[0].token_ids) < len(alone[1].token_ids), 'the first one waits for the other'
+    for reply, single in zip(llm.chat(dialogs, **asked), alone, strict=True):
+        assert (reply, reply.token_ids, reply.usage) == (single, single.token_ids, single.usage)
+        assert (reply.finish_reason, reply.stop_reason) == (
+            single.finish_reason,
+            single.stop_reason,
+        )
+        assert reply.logprobs == pytest.approx(single.logprobs, abs=1e-3)
+
+
 def test_log_probabilities_are_those_of_the_tokens(llm: HFTransformerChat) -> None:
     import torch
 
