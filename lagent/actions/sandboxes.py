@@ -96,10 +96,11 @@ class Sandboxes(Closing):
         self._lock = threading.Lock()
         self._preparations = Preparations()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise ConfigError(
-            f'A {type(self).__name__} has sandboxes, which can not be copied with what is in them. '
-            'Make another one for the copy: copy the agent without it, or build a second agent.'
+            f'{type(self).__name__} has sandboxes, which can be neither copied nor pickled with '
+            'what is in them. Make another one for the copy: copy the agent without it, or build '
+            'a second agent.'
         )
 
     @property

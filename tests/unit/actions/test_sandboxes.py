@@ -1,6 +1,7 @@
 """What an interpreter does with its sandboxes beside running cells."""
 
 import copy
+import pickle
 
 import pytest
 
@@ -56,7 +57,8 @@ def test_a_restart_forgets_variables_and_keeps_files(cls):
 
 
 @pytest.mark.parametrize('cls', [Interpreter, AsyncInterpreter])
-def test_a_copy_of_an_agent_with_sandboxes_says_what_to_do(cls):
+@pytest.mark.parametrize('duplicate', [copy.deepcopy, pickle.dumps])
+def test_a_copy_of_an_agent_with_sandboxes_says_what_to_do(cls, duplicate):
     agent = (AsyncCoder if 'Async' in cls.__name__ else Coder)(ScriptedModel([]), cls())
-    with pytest.raises(ConfigError, match=f'A {cls.__name__} has sandboxes, .* a second agent'):
-        copy.deepcopy(agent)
+    with pytest.raises(ConfigError, match=f'{cls.__name__} has sandboxes, .* a second agent'):
+        duplicate(agent)
