@@ -51,10 +51,14 @@ class Request:
         """
         rest = dict(params)
         arguments: dict[str, Any] = {'do_sample': do_sample and rest['temperature'] > 0}
-        for name in ('temperature', 'top_p', 'top_k'):
-            value = rest.pop(name)
-            if arguments['do_sample'] and value is not None:
-                arguments[name] = value
+        # In the place of one that is left out come the checkpoint's own, or a top_k of 50.
+        sampling = {name: rest.pop(name) for name in ('temperature', 'top_p', 'top_k')}
+        if arguments['do_sample']:
+            unbounded = {'top_p': 1.0, 'top_k': 0}
+            arguments |= {
+                name: unbounded[name] if value is None else value
+                for name, value in sampling.items()
+            }
         return cls(
             max_new_tokens=rest.pop('max_new_tokens'),
             stop_words=[stop for stop in rest.pop('stop_words') or () if stop],

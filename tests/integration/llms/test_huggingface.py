@@ -113,6 +113,15 @@ def test_padding_behind_a_stop_word_is_no_token_of_the_reply(llm: HFTransformerC
         assert reply.logprobs == pytest.approx(single.logprobs, abs=1e-3)
 
 
+def test_without_a_top_k_every_token_may_be_sampled(llm: HFTransformerChat) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    unbounded: dict[str, Any] = {'temperature': 1.0, 'top_p': 1.0, 'top_k': None}
+    replies = llm.chat([ASK] * 300, max_new_tokens=1, **unbounded)
+    assert len({reply.token_ids for reply in replies}) > 50, "transformers' own top_k"
+
+
 def test_log_probabilities_are_those_of_the_tokens(llm: HFTransformerChat) -> None:
     import torch
 
