@@ -60,7 +60,10 @@ def test_a_conversation_with_transformers(tiny_model: Path, tmp_path: Path) -> N
 @pytest.mark.model
 def test_two_agents_that_talk_to_each_other(tiny_model: Path) -> None:
     llm = HFTransformerChat(str(tiny_model), **GREEDY)
-    one, other = Agent(llm, name='one'), Agent(llm, name='other', memory={'type': Memory, 'recent_n': 3})
+    one, other = (
+        Agent(llm, name='one'),
+        Agent(llm, name='other', memory={'type': Memory, 'recent_n': 3}),
+    )
     collector, said = Collector(), AgentMessage(sender='user', content=QUESTIONS[0])
     told: list[AgentMessage] = []
     with subscribe(collector):
