@@ -251,7 +251,7 @@ def _refuse_while_rerunning(run_id: str) -> None:
 
 def opening_of(journal: Journal, run: Run) -> Any:
     """What a run began with, as `begin` was given it; waits for the journal."""
-    return Decoder(journal.blob).decode(opening(run)['value'])
+    return Decoder(journal.blob).decode(opening(_whole(journal, run))['value'])
 
 
 def answer_of(journal: Journal, run: Run) -> Any:
@@ -265,11 +265,16 @@ def answer_of(journal: Journal, run: Run) -> Any:
         The answer, or the exception; None if it has not ended.
     """
     decoder = Decoder(journal.blob)
-    outcome = run.outcome or {}
+    outcome = _whole(journal, run).outcome or {}
     warn_redacted(outcome.get('answer'), journal.blob, run.id, 'its answer')
     if 'error' in outcome:
         return decode_error(outcome['error'], decoder)
     return decoder.decode(outcome.get('answer'))
+
+
+def _whole(journal: Journal, run: Run) -> Run:
+    """A run with its opening and outcome, which one of `Journal.runs` lacks."""
+    return journal.run(run.id) if run.opening is None else run
 
 
 class RecordedRun:

@@ -139,7 +139,7 @@ class BaseLLM(Closable):
         meta_template: passed to `template_parser`.
         max_new_tokens: tokens that a reply may have.
         top_p: sample from the likeliest tokens that together have this probability.
-        top_k: sample from this many of the likeliest tokens.
+        top_k: sample from this many of the likeliest tokens; None for all.
         temperature: 0 takes the likeliest token each time.
         repetition_penalty: above 1, tokens that occurred become less likely.
         stop_words: texts that end a reply; they are not part of it.

@@ -150,7 +150,10 @@ class TokenDialogs:
         start = 0
         for end, message in enumerate(dialog[:-1]):
             said = message.get('content')
-            if isinstance(said, Completion) and said.prompt_token_ids is not None:
+            # What another agent's model wrote is told as the user's, and is no reply here.
+            if message['role'] != 'assistant' or not isinstance(said, Completion):
+                continue
+            if said.prompt_token_ids is not None and end:
                 asked = tuple(self._written(reply, dialog[start:end]).token_ids)
                 reply, start = (said, end + 1) if asked == said.prompt_token_ids else (None, 0)
         return self._written(reply, dialog[start:])

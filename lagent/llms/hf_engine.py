@@ -51,10 +51,14 @@ class Request:
         """
         rest = dict(params)
         arguments: dict[str, Any] = {'do_sample': do_sample and rest['temperature'] > 0}
-        for name in ('temperature', 'top_p', 'top_k'):
-            value = rest.pop(name)
-            if arguments['do_sample'] and value is not None:
-                arguments[name] = value
+        # In the place of one that is left out come the checkpoint's own, or a top_k of 50.
+        sampling = {name: rest.pop(name) for name in ('temperature', 'top_p', 'top_k')}
+        if arguments['do_sample']:
+            unbounded = {'top_p': 1.0, 'top_k': 0}
+            arguments |= {
+                name: unbounded[name] if value is None else value
+                for name, value in sampling.items()
+            }
         return cls(
             max_new_tokens=rest.pop('max_new_tokens'),
             stop_words=[stop for stop in rest.pop('stop_words') or () if stop],
@@ -178,11 +182,29 @@ class Engine:
         if request.logprobs:
             logits = torch.stack(output.logits, dim=1).float().log_softmax(-1)
             logprobs = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).tolist()
+        written = self._written(output.sequences, width, request.stop_words)
         latency = time.monotonic() - started
         return [
             self._completion(prompt, ids, probs, request, room, latency)
-            for prompt, ids, probs in zip(prompts, tokens.tolist(), logprobs, strict=True)
+            for prompt, ids, probs in zip(prompts, written, logprobs, strict=True)
         ]
+
+    def _written(self, sequences: Any, width: int, stop_words: list[str]) -> list[list[int]]:
+        """The tokens of each reply, without the padding behind a stop word.
+
+        A reply of a batch that came to a stop word is padded while others go on, and the padding
+        looks like a token that the model wrote, often like its end token. Behind an end token it
+        does no harm.
+        """
+        rows: list[list[int]] = sequences[:, width:].tolist()
+        if len(rows) == 1 or not stop_words:
+            return rows
+        stopped = require('transformers', 'hf').StopStringCriteria(self.tokenizer, stop_words)
+        lengths: dict[int, int] = {}
+        for length in range(1, len(rows[0])):
+            for row in stopped(sequences[:, : width + length], None).nonzero().flatten().tolist():
+                lengths.setdefault(row, length)
+        return [ids[: lengths.get(row)] for row, ids in enumerate(rows)]
 
     def _completion(
         self,

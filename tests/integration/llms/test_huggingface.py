@@ -98,6 +98,30 @@ def test_a_batch_gives_what_single_calls_give(llm: HFTransformerChat) -> None:
     ]
 
 
+def test_padding_behind_a_stop_word_is_no_token_of_the_reply(llm: HFTransformerChat) -> None:
+    dialogs = [ASK, [{'role': 'user', 'content': 'print the mean of the column'}]]
+    stop = readable(llm.chat(ASK))
+    asked: dict[str, Any] = {'stop_words': [stop], 'logprobs': True, 'max_new_tokens': 40}
+    alone = [llm.chat(dialog, **asked) for dialog in dialogs]
+    assert len(alone[0].token_ids) < len(alone[1].token_ids), 'the first one waits for the other'
+    for reply, single in zip(llm.chat(dialogs, **asked), alone, strict=True):
+        assert (reply, reply.token_ids, reply.usage) == (single, single.token_ids, single.usage)
+        assert (reply.finish_reason, reply.stop_reason) == (
+            single.finish_reason,
+            single.stop_reason,
+        )
+        assert reply.logprobs == pytest.approx(single.logprobs, abs=1e-3)
+
+
+def test_without_a_top_k_every_token_may_be_sampled(llm: HFTransformerChat) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    unbounded: dict[str, Any] = {'temperature': 1.0, 'top_p': 1.0, 'top_k': None}
+    replies = llm.chat([ASK] * 300, max_new_tokens=1, **unbounded)
+    assert len({reply.token_ids for reply in replies}) > 50, "transformers' own top_k"
+
+
 def test_log_probabilities_are_those_of_the_tokens(llm: HFTransformerChat) -> None:
     import torch
 

@@ -15,6 +15,8 @@ from lagent.agents import Agent, AsyncAgent, Coder, StreamingAgent
 from lagent.effects import subscribe
 from lagent.journal import SqliteJournal, record
 from lagent.llms import AsyncVllmModel, Completion, HFTransformerChat
+from lagent.memory import Memory
+from lagent.schema import AgentMessage
 from lagent.trajectory import Collector, Sample
 from sandbox import FakeBackend
 
@@ -53,6 +55,26 @@ def test_a_conversation_with_transformers(tiny_model: Path, tmp_path: Path) -> N
     with SqliteJournal(where) as journal:
         (sample,) = export.trajectories(journal, journal.run('rollout'))
     check(sample, turns)
+
+
+@pytest.mark.model
+def test_two_agents_that_talk_to_each_other(tiny_model: Path) -> None:
+    llm = HFTransformerChat(str(tiny_model), **GREEDY)
+    one, other = (
+        Agent(llm, name='one'),
+        Agent(llm, name='other', memory={'type': Memory, 'recent_n': 3}),
+    )
+    collector, said = Collector(), AgentMessage(sender='user', content=QUESTIONS[0])
+    told: list[AgentMessage] = []
+    with subscribe(collector):
+        for speaker in (one, other) * 3:
+            said = speaker(said, return_token_ids=True, logprobs=0)
+            told.append(said)
+    found = collector.samples()
+    assert [len(sample.turns) for sample in found] == [3, 2, 1], 'the other one forgets'
+    check(found[0], [message.content for message in told[::2]])
+    check(found[1], [message.content for message in told[1:4:2]])
+    check(found[2], [told[5].content])
 
 
 @pytest.mark.model

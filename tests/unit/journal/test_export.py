@@ -51,6 +51,18 @@ def lines_of(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+def test_runs_of_a_listing_are_exported_as_they_are(where: Path) -> None:
+    with SqliteJournal(where) as journal:
+        (listed,), whole = journal.runs(), journal.run('asked')
+        assert listed.opening is None
+        assert export.trajectories(journal, listed) == export.trajectories(journal, whole)
+        found = [*export.events(journal, listed)]
+        assert found == [*export.events(journal, whole)]
+        assert found[-1] == {'event': 'answer', 'answer': 'It is 42.', 'type': None}
+        cells = export.notebook(journal, listed)['cells']
+    assert any('6 * 7?' in cell['source'] for cell in cells)
+
+
 def test_a_trajectory_has_the_tokens_that_were_recorded(where: Path) -> None:
     (line,) = lines_of(exported(where, 'trajectory'))
     assert line['token_ids'] == [1, 2, 3, 4, 5, 6]

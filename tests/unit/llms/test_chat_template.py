@@ -33,6 +33,7 @@ class Tokenizer:
         continue_final_message: bool,
     ) -> list[int] | str:
         assert not return_dict
+        assert messages, 'transformers writes no empty dialog'
         self.messages = messages
         source = str(self.chat_template)
         text = jinja2.Template(source, undefined=jinja2.StrictUndefined).render(messages=messages)
@@ -160,6 +161,32 @@ def test_a_reply_to_something_else_is_a_text() -> None:
     following = model.prompt_of([AGAIN, said(reply), AGAIN, said(later), AGAIN]).token_ids
     assert following[: len(plain.token_ids)] == plain.token_ids
     assert following[len(plain.token_ids)] == -ord('n')
+
+
+def test_what_another_model_wrote_is_told_as_text_and_ends_no_conversation() -> None:
+    model, other = Model(), Model()
+    dialog: list[dict[str, Any]] = []
+    for text in ('yes', 'no', 'well'):
+        told = other.reply(Prompt([1, 2]), 'and?')
+        dialog.append({'role': 'user', 'content': told})
+        reply = model.reply(model.prompt_of(dialog), text)
+        dialog.append(said(reply))
+    following = model.prompt_of([*dialog, AGAIN]).token_ids
+    assert following[: len(reply.prompt_token_ids)] == [*reply.prompt_token_ids]
+    turns = [f'user:and?;assistant:{reply};' for reply in ('yes', 'no', 'well')]
+    assert ''.join(chr(abs(id_)) for id_ in following) == f'{"".join(turns)}user:more;assistant:'
+    written = ''.join(chr(-id_) for id_ in following if id_ < 0)
+    assert written == 'yesnowell', 'each reply as it was written'
+
+
+def test_a_dialog_may_begin_with_a_reply() -> None:
+    model = Model()
+    reply = model.reply(model.prompt_of([ASK]), 'yes')
+    plain = model.prompt_of([said('yes'), AGAIN])
+    assert model.prompt_of([said(reply), AGAIN]) == plain
+    later = model.reply(plain, 'no')
+    following = model.prompt_of([said(reply), AGAIN, said(later), AGAIN]).token_ids
+    assert following[: len(plain.token_ids) + 2] == [*plain.token_ids, -ord('n'), -ord('o')]
 
 
 def test_replies_without_ids_are_texts() -> None:
