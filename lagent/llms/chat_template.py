@@ -7,6 +7,7 @@ from typing import Any
 from lagent.errors import ConfigError
 from lagent.llms.base_llm import Message
 from lagent.llms.completion import Completion
+from lagent.llms.control_tokens import broken_up
 from lagent.llms.errors import BadRequest
 from lagent.schema import without_surrogates
 
@@ -79,7 +80,7 @@ def chat_prompt(tokenizer: Any, dialog: str | list[Message], prefill: str = '') 
     """
     if isinstance(dialog, str):
         dialog = [{'role': 'user', 'content': dialog}]
-    messages, opening = _open(dialog, prefill)
+    messages, opening = _open(tokenizer, dialog, prefill)
     ids: list[int] = tokenizer.apply_chat_template(
         messages, tokenize=True, return_dict=False, **_ending(messages)
     )
@@ -118,7 +119,7 @@ class TokenDialogs:
             raise ConfigError('The reply has no token ids. Ask with return_token_ids=True.')
         # The messages are written behind a reply that stands for the real one.
         said = [{'role': 'user', 'content': 'q'}, {'role': 'assistant', 'content': _SAID}]
-        following, opening = _open(messages, self.prefill)
+        following, opening = _open(self.tokenizer, messages, self.prefill)
         text: str = self.tokenizer.apply_chat_template(
             said + following, tokenize=False, **_ending(following)
         )
@@ -164,9 +165,9 @@ class TokenDialogs:
         return self.next_prompt(reply, messages)
 
 
-def _open(dialog: list[Message], prefill: str) -> tuple[list[Message], str]:
+def _open(tokenizer: Any, dialog: list[Message], prefill: str) -> tuple[list[Message], str]:
     """Messages as templates want them, with the reply that is begun for the model; its opening."""
-    messages = [_plain(message) for message in dialog]
+    messages = broken_up(tokenizer, [_plain(message) for message in dialog])
     if not prefill or (messages and messages[-1]['role'] == 'assistant'):
         return messages, ''
     return [*messages, {'role': 'assistant', 'content': prefill}], prefill

@@ -10,6 +10,7 @@ from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser, is_batch
 from lagent.llms.chat_template import Prompt, TokenDialogs, as_prompt
 from lagent.llms.completion import Completion
+from lagent.llms.control_tokens import broken_up
 from lagent.llms.effect import model_call, model_stream
 from lagent.llms.hf_engine import Engine, Request, load_model, load_tokenizer
 from lagent.llms.meta_template import CHAT_META
@@ -159,7 +160,11 @@ class HFTransformer(SharesEngine, BaseLLM):
         Returns:
             The prompt.
         """
-        return as_prompt(dialog) or self.template_parser(dialog)
+        if (given := as_prompt(dialog)) is not None:
+            return given
+        if isinstance(dialog, list):
+            dialog = broken_up(self.tokenizer, dialog)
+        return self.template_parser(dialog)
 
     def _stream(self, prompt: Prompt, request: Request) -> Iterator[Chunk]:
         text = ''

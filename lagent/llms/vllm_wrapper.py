@@ -16,6 +16,7 @@ from lagent.effects import emit, listening
 from lagent.llms.base_api import APITemplateParser
 from lagent.llms.base_llm import AsyncBaseLLM, BaseLLM, Chunk, LMTemplateParser
 from lagent.llms.chat_template import TokenDialogs, as_prompt, has_chat_template
+from lagent.llms.control_tokens import broken_up
 from lagent.llms.effect import model_call, model_stream
 from lagent.llms.errors import ServerFailed
 from lagent.llms.meta_template import CHAT_META
@@ -125,10 +126,11 @@ class VllmModel(SharesEngine, TokenDialogs, BaseLLM):
             return dialog
         if (given := as_prompt(dialog)) is not None:
             return given
-        rendered = self.template_parser(dialog)
         if self._by_chat_template:
-            return self.prompt_of(rendered)
-        return rendered
+            return self.prompt_of(self.template_parser(dialog))
+        if isinstance(dialog, list):
+            dialog = broken_up(self.tokenizer, dialog)
+        return self.template_parser(dialog)
 
     @model_call
     def generate(
