@@ -6,7 +6,7 @@ in one flow, `_turn`; these classes and the streaming ones differ only in the dr
 
 import copy
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -317,7 +317,8 @@ class Agent(Layer):
     def _as_answer(self, result: Any) -> AgentMessage:
         if isinstance(result, AgentMessage):
             return result
-        result = self._plain(result, f'{type(self).__name__}.forward')
+        if isinstance(result, CoroutineType):
+            raise self._awaits_nothing(result, f'{type(self).__name__}.forward')
         return AgentMessage(sender=self.name or type(self).__name__, content=result)
 
     def _ask(
@@ -341,18 +342,18 @@ class Agent(Layer):
         return self.aggregator.aggregate(memory, self.name, self.output_format, self.template)
 
     def _chat(self, prompt: Any, session_id: Hashable, kwargs: dict[str, Any]) -> Any:
-        return self._plain(self.llm.chat(prompt, **kwargs), f'{type(self.llm).__name__}.chat')
+        reply = self.llm.chat(prompt, **kwargs)
+        if isinstance(reply, CoroutineType):
+            raise self._awaits_nothing(reply, f'{type(self.llm).__name__}.chat')
+        return reply
 
-    def _plain(self, result: Any, called: str) -> Any:
-        """A result that no asynchronous driver has awaited; a coroutine is none."""
-        if isinstance(result, CoroutineType):
-            result.close()
-            raise TypeError(
-                f'{called} gave a coroutine, and {type(self).__name__} awaits nothing: use an '
-                'asynchronous agent, such as AsyncAgent or AsyncCoder, or give this one what is '
-                'not asynchronous'
-            )
-        return result
+    def _awaits_nothing(self, coroutine: Coroutine[Any, Any, Any], called: str) -> TypeError:
+        coroutine.close()
+        return TypeError(
+            f'{called} gave a coroutine, and {type(self).__name__} awaits nothing: use an '
+            'asynchronous agent, such as AsyncAgent or AsyncCoder, or give this one what is not '
+            'asynchronous'
+        )
 
 
 class AsyncAgent(AsyncClosing, Agent):
