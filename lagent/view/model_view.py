@@ -1,6 +1,7 @@
 """The one place that decides what of a cell's result goes back to the model."""
 
 import base64
+import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _LEAST = 64  # tokens of a cell that are shown, however many cells there are
 _MAX_FILES, _MAX_PATH = 10, 100
 _MAX_NOTICE = 1_000
 _TABLE_COLUMNS, _TABLE_ROWS = 12, 21
+_OBJECT = re.compile(r'<[\w.]+ object(?: at 0x[0-9a-f]+)?>')  # such as IPython's `Markdown(...)`
 _TRACE_SHARE = 0.5  # of the room, where both outputs and traceback need more than there is
 
 
@@ -169,10 +171,14 @@ def _pieces(output: Any) -> list[Piece]:
     if notes:
         return ['\n'.join(notes)]
     html = data.get('text/html')
-    if isinstance(html, str) and is_wrapped(output.text):
+    says_nothing = _OBJECT.fullmatch(output.text) is not None
+    if isinstance(html, str) and (says_nothing or is_wrapped(output.text)):
         table = short_table(html, _TABLE_COLUMNS, _TABLE_ROWS, output.table)
         if table is not None:
             return [without_controls(table)]
+    source = data.get('text/markdown', data.get('text/latex'))
+    if says_nothing and isinstance(source, str):
+        return [without_controls(source)]
     if output.text:
         lacking = missing(output.table) if output.table and is_cut(output.text) else ''
         return [*_text(output), f'\n{without_controls(lacking)}'] if lacking else _text(output)

@@ -144,6 +144,23 @@ def test_a_wide_table_is_shortened_and_a_narrow_one_is_not():
     assert wide.endswith('[50 rows x 40 columns]')
 
 
+@pytest.mark.parametrize(
+    ('kind', 'data', 'shown'),
+    [
+        ('Markdown', {'text/markdown': '**6** rows\x1b'}, '**6** rows'),
+        ('Latex', {'text/latex': '$x^2$'}, '$x^2$'),
+        ('HTML', {'text/html': pd.DataFrame({'n': [1, 2]}).to_html()}, '   n\n0  1\n1  2'),
+        ('HTML', {'text/html': '<b>6</b>'}, '<IPython.core.display.HTML object>'),
+    ],
+)
+def test_what_an_object_holds_is_shown_where_its_own_text_is_empty(kind, data, shown):
+    plain = f'<IPython.core.display.{kind} object>'
+    output = Output('display', plain, {'text/plain': plain, **data})
+    assert shown in ModelView().text([ok(output)])
+    said = dataclasses.replace(output, text='its own')
+    assert ModelView().text([ok(said)]) == 'its own'
+
+
 def test_halves_of_surrogate_pairs_do_not_reach_a_tokenizer():
     def tokenizer(text):
         return text.encode()
