@@ -19,7 +19,7 @@ from sandbox.backends.rendezvous import runtime_folder
 from sandbox.owner import OWNER_LABEL
 
 ROOT = Path(__file__).parents[3]
-KILLS, AT_ONCE = int(os.environ.get('LAGENT_CHAOS_KILLS', '20')), 5
+KILLS, AT_ONCE = int(os.environ.get('LAGENT_CHAOS_KILLS', '10')), 5
 LONGEST_LIFE = 4.0
 # It opens a session, runs a cell, closes it, and so on: a signal may meet it anywhere.
 PROGRAM = """
