@@ -275,7 +275,7 @@ class Interpreter(Responder, Sandboxes):
         recording = current_recording()
         if recording is None:
             return None
-        if self._resumption.has_sent_nothing(recording):
+        if self._resumption.was_not_sent(recording, tag):
             return 'not_begun'
         container = self._resumption.sandbox_of(recording)
         box = yield from self._box(None)

@@ -26,6 +26,7 @@ RESTART, CLOSE = 'restart', 'close_session'
 
 _NOTHING_GIVEN: dict[str, Any] = {'container': '', 'used': False, 'files': []}
 _NO_VARIABLES: dict[str, Any] = {'kept': [], 'lost': [], 'more': 0}
+_NO_CELL = '-'  # where a cell's id would stand
 _LEAST = 0.1  # seconds that a snapshot needs in any case
 
 
@@ -75,10 +76,11 @@ class _Box:
 class Resumption:
     """Keeps, in the run's journal, which sandbox a run uses; and sees when it is another one.
 
-    A note is made before the first cell is begun, and one before the first cell is sent to a
-    sandbox. So a run whose note names no sandbox has sent no cell, and a sandbox that the note
-    names was there all the time, and whole unless it says otherwise. Another note has what the
-    session had when the run began, and the files that it was given.
+    A note is made before the first cell is begun, one before a sandbox is used, and one before the
+    first cell is sent to it. So a run whose note says that cells were sent nowhere has sent none;
+    one that was sent is in the sandbox that the note says, or was lost with an earlier one; and the
+    sandbox that is used is whole unless the note says otherwise. Another note has what the session
+    had when the run began, and the files that it was given.
 
     Args:
         name: the interpreter's name.
@@ -210,45 +212,58 @@ class Resumption:
             return None
         about, noted = self._about(box), self._noted(recording)
         if recording.run.id in about.served:  # if it was lost meanwhile, the session tells of it
-            if noted and noted['container'] != box.container_id:
-                yield from self._note(recording, container=box.container_id)
+            yield from self._uses(recording, box, cell)
             untold, about.untold = about.untold, None
             if untold is not None:
                 yield from self._due_to(recording, untold, cell)
-            return untold
+            return untold or self.news_of(recording, cell)
         about.served.add(recording.run.id)
         try:
             if getattr(box, 'adopted', False) and noted.get('container') == box.container_id:
+                yield from self._uses(recording, box, cell)
                 return (yield from self._left_untold(recording, cell))
-            return (yield from self._built(recording, box, timeout, cell))
+            if recording.is_resumed:
+                return (yield from self._built(recording, box, timeout, cell))
+            yield from self._uses(recording, box, cell)
+            return (yield from self._rebuilt(recording, box, timeout))
         except BaseException:
             about.served.discard(recording.run.id)
             raise
+
+    def _uses(self, recording: Recording, box: Any, cell: str | None) -> Flow[None]:
+        """Note, where it is another one than before, which sandbox is used, and sent cells."""
+        noted = self._noted(recording)
+        place = {'container': box.container_id} | _sent_to(box, cell)
+        if noted and noted | place != noted:
+            yield from self._note(recording, **place)
 
     def _built(
         self, recording: Recording, box: Any, timeout: float | None, cell: str | None
     ) -> Flow[News | None]:
         """Note that a sandbox is half built for as long as it is."""
-        about, noted = self._about(box), self._noted(recording)
-        about.is_half_built = recording.is_resumed
-        if noted and (noted['container'] != box.container_id or recording.is_resumed):
-            half = {'half_built': True} if recording.is_resumed else {}
-            yield from self._note(recording, container=box.container_id, **half)
-        news = yield from self._rebuilt(recording, box, timeout)
-        if noted and recording.is_resumed:
-            told = None if news is None else [*news, cell]
-            yield from self._note(recording, half_built=False, news=told)
-        about.is_half_built = False
+        noted = self._noted(recording)
+        try:
+            if noted:
+                half = cell or _NO_CELL
+                yield from self._note(recording, container=box.container_id, half_built=half)
+            news = yield from self._rebuilt(recording, box, timeout)
+            if noted:
+                told = None if news is None else [*news, cell]
+                place = _sent_to(box, cell)
+                yield from self._note(recording, half_built='', news=told, **place)
+        except BaseException:
+            self._about(box).is_half_built = True
+            raise
         return news
 
     def is_half_built(self, box: Any) -> bool:
         """Whether a sandbox has some of what the old one had, and nobody knows how much of it."""
-        recording = current_recording()
-        if recording is None:
+        recording, about = current_recording(), self._about(box)
+        if recording is None or recording.run.id in about.served:  # it is being built
             return False
         noted = self._noted(recording) if getattr(box, 'adopted', False) else {}
         is_left_so = noted.get('half_built') and noted['container'] == box.container_id
-        return self._about(box).is_half_built or bool(is_left_so)
+        return about.is_half_built or bool(is_left_so)
 
     def _due_to(self, recording: Recording, news: News, cell: str | None) -> Flow[None]:
         """Note which cell has something to tell, in case that its end is seen by another process.
@@ -269,10 +284,10 @@ class Resumption:
         yield from self._due_to(recording, News(*news), cell)
         return News(*news)
 
-    def news_of(self, recording: Recording, cell: str) -> News | None:
+    def news_of(self, recording: Recording, cell: str | None) -> News | None:
         """What a cell that an earlier process has sent has to tell."""
         *news, due_to = self._noted(recording).get('news') or (None,)
-        return News(*news) if news and due_to == cell else None
+        return News(*news) if news and cell is not None and due_to == cell else None
 
     def _rebuilt(self, recording: Recording, box: Any, timeout: float | None) -> Flow[News | None]:
         """Give a new sandbox what the old one had, as far as that is wanted and possible."""
@@ -349,7 +364,9 @@ class Resumption:
         if recording is None or not self._survives:
             return False
         given = recording.noted(self._key('given')) or _NOTHING_GIVEN
-        return bool(self.sandbox_of(recording) or given['container'])
+        noted = self._noted(recording)
+        is_noted = noted.get('survives') and noted['container']
+        return bool(is_noted or given['container'])
 
     def threw_away(self, method: str) -> Flow[None]:
         """Note, inside of its effect, that the session was restarted or closed.
@@ -372,7 +389,7 @@ class Resumption:
         if recording.noted(given := self._key('given')) is not None:
             yield from blocking_call(recording.note, given, None)
         if self._noted(recording).get('container'):
-            yield from self._note(recording, container='')
+            yield from self._note(recording, container='', sent_to='', news=None)
 
     def ran(self, box: Any, state_preserved: bool) -> None:
         """Remember, inside the effect of a cell, that a snapshot is due.
@@ -444,14 +461,14 @@ class Resumption:
         )
 
     def sandbox_of(self, recording: Recording) -> str | None:
-        """The container that the run's cells were sent to; `''` for none, None if not known."""
+        """The container that cells were last sent to; `''` for none, None if not known."""
         noted = self._noted(recording)
-        return str(noted['container']) if noted.get('survives') else None
+        return str(noted.get('sent_to', '')) if noted.get('survives') else None
 
-    def has_sent_nothing(self, recording: Recording) -> bool:
-        """Whether no cell was sent since the last sandbox was begun to be built."""
-        is_half_built = bool(self._noted(recording).get('half_built'))
-        return self.sandbox_of(recording) == '' or (self._survives and is_half_built)
+    def was_not_sent(self, recording: Recording, cell: str) -> bool:
+        """Whether a cell was surely not sent: none was, or its sandbox was still being built."""
+        is_half_built = self._survives and self._noted(recording).get('half_built') == cell
+        return is_half_built or self.sandbox_of(recording) == ''
 
 
 def _throw_away(past: list[Record | None], method: str) -> None:
@@ -459,6 +476,10 @@ def _throw_away(past: list[Record | None], method: str) -> None:
         past.clear()
     else:
         past.append(None)
+
+
+def _sent_to(box: Any, cell: str | None) -> dict[str, str]:
+    return {} if cell is None else {'sent_to': box.container_id}
 
 
 def _after(before: list[Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 import sandbox
 from lagent.actions.closing import AsyncClosing, Closing
@@ -96,11 +96,11 @@ class Sandboxes(Closing):
         self._lock = threading.Lock()
         self._preparations = Preparations()
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+    def __reduce__(self) -> NoReturn:
         raise ConfigError(
-            f'{self!r} has sandboxes, which can be neither copied nor pickled with what is in '
-            'them. Build a second agent, with one of its own, where it is used; what the first '
-            'remembers goes there with state_dict and load_state_dict.'
+            f'{type(self).__name__} has sandboxes, which can be neither copied nor pickled with '
+            'what is in them. Build a second agent, with one of its own, where it is used; what '
+            'the first remembers goes there with state_dict and load_state_dict.'
         )
 
     @property

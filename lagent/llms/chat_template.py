@@ -152,7 +152,7 @@ class TokenDialogs:
         for end, message in enumerate(dialog[:-1]):
             said = message.get('content')
             # What another agent's model wrote is told as the user's, and is no reply here.
-            if message['role'] != 'assistant' or not isinstance(said, Completion):
+            if message.get('role') != 'assistant' or not isinstance(said, Completion):
                 continue
             if said.prompt_token_ids is not None and end:
                 asked = tuple(self._written(reply, dialog[start:end]).token_ids)

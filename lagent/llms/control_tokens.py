@@ -5,7 +5,7 @@ what a tool printed, or a file holds, could begin a message of the system's.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +29,7 @@ def broken_up(tokenizer: Any, messages: Sequence[Any]) -> list[Any]:
     control = _control_tokens(tokenizer)
     return [
         message
-        if isinstance(message, str) or message['role'] in _MAY_HOLD_THEM
+        if isinstance(message, str) or message.get('role') in _MAY_HOLD_THEM
         else _broken_up(message, control)
         for message in messages
     ]
@@ -43,9 +43,10 @@ def _broken_up(message: Message, control: re.Pattern[str]) -> Message:
 
 
 def _control_tokens(tokenizer: Any) -> re.Pattern[str]:
-    added = getattr(tokenizer, 'added_tokens_decoder', {}).values()
-    tokens = {token.content for token in added if token.special}
-    return _any_of(frozenset(tokens.union(getattr(tokenizer, 'all_special_tokens', ()))))
+    added = getattr(tokenizer, 'added_tokens_decoder', None)  # Mistral's own has a method there
+    tokens = added.values() if isinstance(added, Mapping) else ()
+    special = {getattr(each, 'content', each) for each in tokens if getattr(each, 'special', True)}
+    return _any_of(frozenset(special.union(getattr(tokenizer, 'all_special_tokens', ()))))
 
 
 @lru_cache(maxsize=32)

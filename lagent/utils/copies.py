@@ -44,7 +44,7 @@ def copy_values(values: dict[Any, Any], memo: dict[int, Any] | None = None) -> d
         A new dict.
     """
     copied = values.copy()
-    for name, value in values.items():
+    for name, value in copied.items():
         if value is not None and type(value) is not str:
             copied[name] = copy_value(value, memo)
     return copied

@@ -18,8 +18,8 @@ from lagent.actions import Interpreter
 from lagent.journal import record
 from sandbox import Sandbox, Survival
 
-journal, scope, rebuild, kill_at = sys.argv[1:]
-CELLS = ['x = [1]', 'x.append(2)', '"x" in globals() and x']
+journal, scope, rebuild, kill_at, *reads = sys.argv[1:]
+CELLS = ['x = [1]; open("f", "w").close()', 'x.append(2)', '"x" in globals() and x']
 execute, executed = Sandbox.execute, 0
 
 
@@ -45,14 +45,17 @@ with Interpreter(survival=survival, rebuild=rebuild) as interpreter, record(jour
     for number, cell in enumerate(CELLS):
         if kill_at == f'cell {number}':
             die(interpreter._open_box('s'))
+        if reads and number:
+            interpreter.read('f', 's')
         result = interpreter.execute(cell, 's')
     print(json.dumps([result.result, result.state_preserved, *result.notices]))
 """
 LOST = 'variables, imports and files from before it are lost'
 
 
-def attempt(tmp_path: Path, scope: str, rebuild: str, kill_at: str) -> str:
-    command = [sys.executable, '-c', PROGRAM, str(tmp_path / 'j.db'), scope, rebuild, kill_at]
+def attempt(tmp_path: Path, scope: str, rebuild: str, kill_at: str, *reads: str) -> str:
+    journal = str(tmp_path / 'j.db')
+    command = [sys.executable, '-c', PROGRAM, journal, scope, rebuild, kill_at, *reads]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
     )
@@ -86,3 +89,14 @@ def test_what_was_half_built_is_built_anew_and_news_is_told(
     assert (result, is_preserved) == (value, rebuild != 'fresh')
     assert told in ' '.join(notices)
     assert not {first, second} & {each.id for each in reaper.containers()}
+
+
+@pytest.mark.alone
+@pytest.mark.docker
+def test_a_cell_that_was_sent_is_not_sent_again_after_something_that_is_no_cell(tmp_path):
+    """Reading a file has the sandbox built anew before anybody asks what became of the cell."""
+    scope = uuid.uuid4().hex
+    first = attempt(tmp_path, scope, 'rerun', 'after 2', 'reads')
+    subprocess.run(['docker', 'rm', '-f', first], check=True, capture_output=True)
+    result, *_ = json.loads(attempt(tmp_path, scope, 'rerun', '', 'reads'))
+    assert result == '[1]'  # the second cell may have been done, and nobody knows

@@ -37,7 +37,10 @@ function apply(html) {
   for (const part of [...template.content.children]) {
     const there = document.getElementById(part.id);
     if (part.matches('.log')) said.replaceChildren(); // something was taken back
-    if (isWhole(part) && !(there && isWhole(there))) say(part.cloneNode(true));
+    for (const each of part.matches('.log') ? part.children : [part]) {
+      const old = document.getElementById(each.id);
+      if (isWhole(each) && !(old && isWhole(old))) say(each.cloneNode(true));
+    }
     if (there) {
       Idiomorph.morph(there, part, {morphStyle: 'outerHTML', callbacks: {beforeAttributeUpdated: keepsOpen}});
     } else {

@@ -17,6 +17,7 @@ TOKENIZER = SimpleNamespace(
     added_tokens_decoder={
         1: SimpleNamespace(content='<|im_start|>', special=True),
         2: SimpleNamespace(content='<think>', special=False),
+        3: '<|plain|>',
     },
 )
 
@@ -57,3 +58,12 @@ def test_texts_and_unknown_tokenizers_are_left_alone():
     message = {'role': 'user', 'content': INJECTED}
     assert broken_up(object(), [message])[0] is message
     assert broken_up(None, [message])[0] is message
+
+
+def test_a_tokenizer_may_have_a_method_in_the_place_of_its_tokens():
+    tokenizer = SimpleNamespace(all_special_tokens=[END], added_tokens_decoder=lambda: 1 / 0)
+    assert broken_up(tokenizer, [{'role': 'tool', 'content': END}])[0]['content'] == '< |im_end|>'
+
+
+def test_a_message_without_a_role_is_anybodys():
+    assert broken_up(TOKENIZER, [{'content': '<|plain|>'}]) == [{'content': '< |plain|>'}]
