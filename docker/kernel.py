@@ -55,6 +55,7 @@ IOPUB_HIGH_WATER_MARK = 100_000
 MOST_OF_ERROR = 16_384
 """Characters of an error's message, and of its traceback, that a reply holds."""
 _KERNEL = tuple(f'{Path(file).parent}/' for file in (__file__, ipkernel.__file__))
+_LIBRARIES = ('<', f'{sys.prefix}/', f'{sys.base_prefix}/')
 _ASYNCIO_HINT = 'An event loop is running in this session already: write `await main()` instead.'
 
 
@@ -112,12 +113,15 @@ class Shell(ZMQInteractiveShell):
 
 
 def _end_in_code(interrupt: KeyboardInterrupt) -> None:
-    """Cut off a traceback where it goes on in what a kernel is made of."""
-    at, last = interrupt.__traceback__, None
+    """Cut off a traceback where, behind the code's last frame, a kernel's own frames begin."""
+    at, before, last = interrupt.__traceback__, None, None
     while at is not None:
-        if not at.tb_frame.f_code.co_filename.startswith(_KERNEL):
-            last = at
-        at = at.tb_next
+        file = at.tb_frame.f_code.co_filename
+        if not file.startswith((*_KERNEL, *_LIBRARIES)):
+            last = None
+        elif file.startswith(_KERNEL) and last is None:
+            last = before
+        before, at = at, at.tb_next
     if last is not None:
         last.tb_next = None
 
