@@ -278,16 +278,21 @@ class Resumption:
 
     def _left_untold(self, recording: Recording, cell: str | None) -> Flow[News | None]:
         """What an earlier process has not told any more."""
-        *news, due_to = self._noted(recording).get('news') or (None,)
-        if not news or due_to not in (None, cell):
+        news, due_to = self._news(recording)
+        if news is None or due_to not in (None, cell):
             return None
-        yield from self._due_to(recording, News(*news), cell)
-        return News(*news)
+        yield from self._due_to(recording, news, cell)
+        return news
 
     def news_of(self, recording: Recording, cell: str | None) -> News | None:
         """What a cell that an earlier process has sent has to tell."""
+        news, due_to = self._news(recording)
+        return news if cell is not None and due_to == cell else None
+
+    def _news(self, recording: Recording) -> tuple[News | None, str | None]:
+        """What is noted by `_due_to`: the news, and the cell."""
         *news, due_to = self._noted(recording).get('news') or (None,)
-        return News(*news) if news and cell is not None and due_to == cell else None
+        return (News(*news) if news else None), due_to
 
     def _rebuilt(self, recording: Recording, box: Any, timeout: float | None) -> Flow[News | None]:
         """Give a new sandbox what the old one had, as far as that is wanted and possible."""
